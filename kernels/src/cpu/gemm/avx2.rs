@@ -1,0 +1,75 @@
+//! AVX2 with fused multiply-add: 6 x 16 tiles in 12 registers.
+
+#![expect(unsafe_code, reason = "vector instructions")]
+
+use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
+
+use super::DEPTH;
+use super::kernel::{Kernel, Tile, Work};
+
+/// Runs `work` compiled for AVX2.
+///
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn run<K: Kernel, W: Work>(work: W) -> W::Output {
+    work.run::<K>()
+}
+
+pub(super) struct F32<const ROUND: bool>;
+
+impl<const ROUND: bool> Kernel for F32<ROUND> {
+    const NAME: &'static str = "AVX2 f32";
+    const ROWS: usize = 6;
+    const COLUMNS: usize = 16;
+    const PAIRS: bool = false;
+    const ROUND: bool = ROUND;
+
+    #[inline(always)]
+    fn tile(left: &[f32], right: &[f32], out: &mut Tile) {
+        // SAFETY: this kernel runs only where AVX2 and FMA were detected.
+        unsafe {
+            match left.len() / DEPTH {
+                1 => rows::<1>(left, right, out),
+                2 => rows::<2>(left, right, out),
+                3 => rows::<3>(left, right, out),
+                4 => rows::<4>(left, right, out),
+                5 => rows::<5>(left, right, out),
+                _ => rows::<6>(left, right, out),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn rows<const ROWS: usize>(left: &[f32], right: &[f32], out: &mut Tile) {
+    let right = right.as_chunks::<16>().0;
+    assert!(left.len() >= ROWS * DEPTH && right.len() <= DEPTH);
+    let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
+    let left = left.as_ptr();
+    for (k, right) in right.iter().enumerate() {
+        // SAFETY: `right` has 16 values; row `i` of `left` has DEPTH, and `k` is below that.
+        unsafe {
+            let right = [_mm256_loadu_ps(right.as_ptr()), _mm256_loadu_ps(right.as_ptr().add(8))];
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let left = _mm256_set1_ps(*left.add(i * DEPTH + k));
+                sums[0] = _mm256_fmadd_ps(left, right[0], sums[0]);
+                sums[1] = _mm256_fmadd_ps(left, right[1], sums[1]);
+            }
+        }
+    }
+    for (row, sums) in out[0].0.iter_mut().zip(sums) {
+        // SAFETY: a row of a block has 16 values.
+        unsafe {
+            _mm256_storeu_ps(row.as_mut_ptr(), sums[0]);
+            _mm256_storeu_ps(row.as_mut_ptr().add(8), sums[1]);
+        }
+    }
+}
