@@ -67,7 +67,8 @@ pub(super) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
         5.387_547e-7,
     ];
     let tail = s.mul(polynomial(s, u, c), exp(s, s.mul(s.mul(near, near), s.splat(-0.5))));
-    s.sub(s.max(x, zero), s.mul(near, tail))
+    // the vector maximum of a NaN is its second operand: a NaN must come out as one
+    s.sub(s.max(zero, x), s.mul(near, tail))
 }
 
 /// The tanh approximation of GELU, `0.5 x (1 + tanh(y)) = x / (1 + e^(-2 y))`.
@@ -83,8 +84,8 @@ pub(super) fn gelu_tanh<S: Simd>(s: S, x: S::V) -> S::V {
 #[inline(always)]
 pub(super) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
     let size = s.max(x, s.sub(s.splat(0.0), x));
-    // 1 from there on
-    let (n, e) = reduce(s, s.mul(s.min(size, s.splat(10.0)), s.splat(2.0)));
+    // 1 from there on; a NaN comes second, as above
+    let (n, e) = reduce(s, s.mul(s.min(s.splat(10.0), size), s.splat(2.0)));
     let power = s.scale(s.splat(1.0), n);
     let m = s.mul_add(e, power, s.sub(power, s.splat(1.0)));
     s.copy_sign(s.div(m, s.add(m, s.splat(2.0))), x)
@@ -159,6 +160,14 @@ mod tests {
         for range in [-12.0..12.0, -1.0..1.0, -1e-3..1e-3] {
             let worst = ulps(Function::Tanh, range.clone(), f64::tanh);
             assert!(worst <= 4.0, "{worst} ulp in {range:?}");
+        }
+    }
+
+    #[test]
+    fn nan_is_not_hidden() {
+        for function in [Function::Gelu, Function::Tanh] {
+            let found = [dispatch(One(function, f32::NAN)), One(function, f32::NAN).run(Portable)];
+            assert!(found.iter().all(|y| y.is_nan()), "{found:?}");
         }
     }
 

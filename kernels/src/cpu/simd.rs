@@ -22,6 +22,7 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the processor can.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger; `b` where one of them is a NaN. So is [`min`](Self::min).
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn round(self, x: Self::V) -> Self::V;
@@ -175,7 +176,9 @@ mod x86 {
 
     impl Avx512 {
         pub(super) fn detect() -> Option<Self> {
-            (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq")).then_some(Self(()))
+            // all that `with_avx512` is compiled for, whatever one feature is said to imply of another
+            let found = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+            Avx2::detect().filter(|_| found).map(|_| Self(()))
         }
     }
 
