@@ -36,7 +36,10 @@ pub(super) fn read(file: &Path, bytes: &Bytes) -> Result<Vec<(String, Stored)>> 
     for _ in 0..pairs {
         let key = cursor.string("a metadata key")?;
         let kind = cursor.u32(&key)?;
-        if key == "general.alignment" && kind == UINT32 {
+        if key == "general.alignment" {
+            if kind != UINT32 {
+                return Err(cursor.bad(format!("`{key}` has the type {kind}; expected {UINT32}, a u32")));
+            }
             alignment = cursor.u32(&key)? as usize;
         } else {
             cursor.skip(kind, &key, 0)?;

@@ -95,6 +95,7 @@ fn damaged_files_are_refused() {
             &["`general.alignment` is 0; expected a power of two"],
         ),
         (Gguf::new(3, 0, 1).string("general.alignment").u32(4).u32(24), &["`general.alignment` is 24"]),
+        (Gguf::new(3, 0, 1).string("general.alignment").u32(10).u64(64), &["`general.alignment` has the type 10"]),
     ];
     for (file, pieces) in cases {
         assert_refused(part(NAME, &file.0), pieces);
