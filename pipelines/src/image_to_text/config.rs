@@ -210,9 +210,12 @@ fn only<T: PartialEq + std::fmt::Debug>(key: &str, found: &T, implemented: &[T])
 
 fn positive(sizes: &[(&str, usize)]) -> Checked<()> {
     // A bound that no published model comes near, so that products of two sizes cannot overflow.
-    const LIMIT: usize = 1 << 24;
-    match sizes.iter().find(|(_, size)| *size == 0 || *size > LIMIT) {
-        Some((key, size)) => Err(format!("`{key}` is {size}; expected 1 to {LIMIT}")),
+    within(1 << 24, sizes)
+}
+
+fn within(limit: usize, sizes: &[(&str, usize)]) -> Checked<()> {
+    match sizes.iter().find(|(_, size)| *size == 0 || *size > limit) {
+        Some((key, size)) => Err(format!("`{key}` is {size}; expected 1 to {limit}")),
         None => Ok(()),
     }
 }
@@ -319,12 +322,18 @@ impl RawVision {
             ("vision_config.hidden_size", self.hidden_size),
             ("vision_config.intermediate_size", self.intermediate_size),
             ("vision_config.num_heads", self.num_heads),
-            ("vision_config.patch_size", self.patch_size),
-            ("vision_config.spatial_merge_size", self.spatial_merge_size),
-            ("vision_config.temporal_patch_size", self.temporal_patch_size),
             ("vision_config.out_hidden_size", self.out_hidden_size),
             ("vision_config.num_position_embeddings", self.num_position_embeddings),
         ])?;
+        // Several of these are multiplied together.
+        within(
+            1 << 10,
+            &[
+                ("vision_config.patch_size", self.patch_size),
+                ("vision_config.spatial_merge_size", self.spatial_merge_size),
+                ("vision_config.temporal_patch_size", self.temporal_patch_size),
+            ],
+        )?;
         // Two axes share a head's frequencies, two channels each.
         if !self.hidden_size.is_multiple_of(4 * self.num_heads) {
             return Err(format!(

@@ -81,14 +81,14 @@ impl TransformerConfig {
     #[must_use]
     pub fn prefix_memory(&self, tokens: usize) -> u64 {
         let layers = if self.causal_condition { 2 * self.num_layers } else { 1 };
-        values(tokens) * (layers * self.width()) as u64
+        values(tokens).saturating_mul((layers * self.width()) as u64)
     }
 
     /// Bytes that a step over `tokens` tokens needs at its peak, weights aside: input, its norm, queries, keys and values
     /// (and their copies behind the prefix), the attended values; the feed-forward layer runs in slices and needs less.
     #[must_use]
     pub fn step_memory(&self, tokens: usize) -> u64 {
-        values(tokens) * (8 * self.width() + 4 * self.in_channels) as u64
+        values(tokens).saturating_mul((8 * self.width() + 4 * self.in_channels) as u64)
     }
 }
 

@@ -140,6 +140,12 @@ impl<B: Backend> TextToImage<B> {
                 ),
             ));
         }
+        if vae.scale() != CELL as usize {
+            return Err(Error::checkpoint(
+                files.path("vae/config.json"),
+                format!("scale_factor_spatial is {}; the pipeline is implemented for {CELL}", vae.scale()),
+            ));
+        }
         Ok(Self { backend, files, index, scheduler, transformer, vae, prompter, noise, weights })
     }
 

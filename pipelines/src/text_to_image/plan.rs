@@ -137,7 +137,8 @@ impl<B: Backend> TextToImage<B> {
         for prompt in prompts(request) {
             let tokens = self.prompter.tokens(prompt, &[])?;
             rope::check_length(tokens.ids.len() - tokens.dropped)?;
-            painting += self.transformer.prefix_memory(tokens.ids.len() + cells_of_references);
+            let kept = self.transformer.prefix_memory(tokens.ids.len() + cells_of_references);
+            painting = painting.saturating_add(kept);
         }
         let mut largest = painting.max(self.vae.decode_memory(cells(height), cells(width), tiling));
         if !request.references.is_empty() {

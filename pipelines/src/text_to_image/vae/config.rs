@@ -24,7 +24,7 @@ pub struct VaeConfig {
     pub dim_mult: Vec<usize>,
     /// Residual blocks of an encoder level; the decoder has one more.
     pub num_res_blocks: usize,
-    /// Scales with attention in the encoder; must be empty.
+    /// Scales with attention in the encoder; must be empty, except with shortcuts, where the reference takes no notice.
     #[serde(default)]
     attn_scales: Vec<f64>,
     /// For each change of level: whether the video model halves time too.
