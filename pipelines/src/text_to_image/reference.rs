@@ -58,10 +58,9 @@ pub fn dimensions(area: usize, width: usize, height: usize) -> Result<(usize, us
 /// The vision tower must see the size that the VAE sees: its tokens stand for the latents. So its own resize must have
 /// nothing to do.
 fn patches(picture: &RgbImage, processor: &ImageProcessor) -> Result<Patches> {
-    let patches = processor.patches(picture)?;
     let size = (picture.width() as usize, picture.height() as usize);
-    let (rows, columns) = patches.grid.merged();
-    if (columns * MULTIPLE, rows * MULTIPLE) != size {
+    // Before the resize: a lying range of pixels could ask for any amount of memory.
+    if processor.target(size.0, size.1)? != size || processor.patch() * processor.merge() != MULTIPLE {
         let (least, most) = processor.pixel_range();
         return Err(Error::input(format!(
             "the reference picture resized to {}x{} does not fit the vision encoder, which takes {least} to {most} \
@@ -71,7 +70,7 @@ fn patches(picture: &RgbImage, processor: &ImageProcessor) -> Result<Patches> {
             processor.patch() * processor.merge()
         )));
     }
-    Ok(patches)
+    processor.patches(picture)
 }
 
 /// `[4, height, width]`, from 0 .. 255 to -1 .. 1.
