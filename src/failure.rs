@@ -28,10 +28,8 @@ impl std::error::Error for Usage {}
 /// it wanted: that is success.
 #[must_use]
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
-    };
-    if error.chain().any(closed) {
+    // The error itself and no cause of it: a picture that could not be written to a pipe is a failure.
+    if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(Error::Cancelled))) {

@@ -85,7 +85,10 @@ fn expand(pattern: &str, number: usize, seed: u64) -> Result<String> {
             continue;
         }
         let letter = part.trim_start_matches(|c: char| c.is_ascii_digit());
-        let width = part[..part.len() - letter.len()].parse().unwrap_or(0_usize);
+        let width = match &part[..part.len() - letter.len()] {
+            "" => 0,
+            digits => digits.parse().unwrap_or(usize::MAX),
+        };
         if let Some(rest) = letter.strip_prefix('d').filter(|_| width <= 20) {
             name += &format!("{number:0width$}{rest}");
         } else if let Some(rest) = part.strip_prefix('s') {
@@ -193,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(expand(pattern, 7, 42).unwrap(), expected, "{pattern}");
         }
-        for pattern in ["%", "a%.png", "%x.png", "%3s.png", "%é.png", "a%%%"] {
+        for pattern in ["%", "a%.png", "%x.png", "%3s.png", "%99999999999999999999d.png", "%é.png", "a%%%"] {
             assert!(expand(pattern, 7, 42).is_err(), "{pattern}");
         }
     }

@@ -1,5 +1,7 @@
 //! What a picture was made of: recorded in its PNG file, read back by `--from-image`.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -83,11 +85,13 @@ impl Recipe {
     /// When the file is no PNG, carries no recipe, or one of another version's kind.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
-        let size = path.metadata().with_context(|| format!("{name}"))?.len();
-        if size > FILE_LIMIT {
+        let file = File::open(path).with_context(|| format!("{name}"))?;
+        let mut bytes = Vec::new();
+        // the length that a device or a pipe reports says nothing
+        file.take(FILE_LIMIT + 1).read_to_end(&mut bytes).with_context(|| format!("{name}"))?;
+        if bytes.len() as u64 > FILE_LIMIT {
             bail!("{name}: larger than {} MiB, no picture of ours", FILE_LIMIT >> 20);
         }
-        let bytes = std::fs::read(path).with_context(|| format!("{name}"))?;
         let text = read_text(&bytes, KEYWORD).with_context(|| format!("{name}"))?;
         let Some(text) = text else {
             bail!("{name}: the picture carries no atelier recipe: only unchanged PNG files painted by atelier do");
