@@ -1,8 +1,7 @@
-//! The two pipelines and the models they are made of.
+//! The painter and the models it is made of.
 //!
 //! - [`text_to_image`]: prompt (and reference pictures) → picture, with Qwen-Image 2.1.
-//! - [`image_to_text`]: pictures and a question → answer, with the Qwen3-VL family; its vision tower and decoder are also
-//!   the painter's text encoder.
+//! - [`image_to_text`]: the vision tower and decoder of the Qwen3-VL family, so far as the painter's text encoder.
 
 mod error;
 // stages, timings, cancellation: one vocabulary for bars, events and reports

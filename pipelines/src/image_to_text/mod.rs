@@ -1,6 +1,4 @@
-//! Pictures and a question → answer, with the Qwen3-VL family.
-//!
-//! The vision tower and the decoder are also the painter's text encoder.
+//! The Qwen3-VL family, so far as the painter's text encoder: its vision tower and its decoder.
 
 // config.json → sizes
 pub mod config;
