@@ -94,6 +94,25 @@ fn files_that_are_no_json() {
     }
 }
 
+/// Configurations that agree with themselves and lead to sizes that no machine has, or to another kind of picture.
+#[test]
+fn configurations_beyond_the_pipeline() {
+    let eighth = |model: &Path| {
+        edit(&model.join("vae/config.json"), |config| {
+            config["dim_mult"] = json!([1, 2, 4, 4]);
+            config["temperal_downsample"] = json!([false, true, true]);
+            config["scale_factor_spatial"] = json!(8);
+        });
+    };
+    refused(eighth, &["vae/config.json", "scale_factor_spatial is 8", "16"]);
+    for key in ["patch_size", "spatial_merge_size", "temporal_patch_size"] {
+        let huge = |model: &Path| {
+            edit(&model.join("text_encoder/config.json"), |config| config["vision_config"][key] = json!(1 << 23));
+        };
+        refused(huge, &["text_encoder/config.json", key, "1024"]);
+    }
+}
+
 #[test]
 fn wrong_configurations() {
     let t = "transformer/config.json";

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat};
 
-use crate::harness::{Folder, tiny};
+use crate::harness::{Folder, copy_folder, tiny};
 
 fn encoded(picture: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
@@ -82,4 +82,18 @@ fn the_size_follows_the_last_reference() {
     let arguments = ["generate", "a", "--model", &model, "-i", "wide.png", "--steps", "1", "--json", "-q", "-W", "128"];
     let picture = &folder.atelier(&arguments).ok().json()["pictures"][0];
     assert_eq!((&picture["width"], &picture["height"]), (&128.into(), &128.into()), "one side alone makes a square");
+}
+
+/// A processor may ask for pictures of any size: that is refused before a picture of that size is made.
+#[test]
+fn an_absurd_range_of_pixels_is_refused_before_memory_is_spent() {
+    let folder = Folder::new();
+    let config = "model/processor/processor_config.json";
+    copy_folder(&tiny(), &folder.join("model"));
+    let mut values: serde_json::Value = serde_json::from_slice(&folder.read(config)).unwrap();
+    values["image_processor"]["size"] = serde_json::json!({"shortest_edge": 1_u64 << 40, "longest_edge": 1_u64 << 44});
+    folder.write(config, values.to_string()).write("a.png", encoded(image::RgbaImage::new(64, 64), ImageFormat::Png));
+    let arguments =
+        ["generate", "a", "--model", "model", "--size", "64x64", "--steps", "1", "-i", "a.png", "-o", "b.png"];
+    folder.atelier(&arguments).fails(1, "does not fit the vision encoder");
 }
