@@ -113,6 +113,7 @@ impl Recipe {
             reference_side: self.ref_resolution,
             tiling: self.vae_tiling,
             low_memory,
+            previews: 0,
             ..Request::new(&self.prompt)
         }
     }

@@ -29,6 +29,8 @@ pub enum Stage {
     Prefix,
     /// One denoising step.
     Denoise,
+    /// Unfinished latents to pixels, for a look on the way.
+    Preview,
     /// Latents to pixels.
     VaeDecode,
     /// Pixels to a file.
@@ -46,6 +48,7 @@ impl fmt::Display for Stage {
             Self::Noise => f.write_str("noise"),
             Self::Prefix => f.write_str("prefix"),
             Self::Denoise => f.write_str("denoise"),
+            Self::Preview => f.write_str("preview"),
             Self::VaeDecode => f.write_str("vae decode"),
             Self::Write => f.write_str("write"),
         }

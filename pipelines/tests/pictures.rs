@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use atelier_pipelines::checkpoint::Files;
 use atelier_pipelines::progress::{Cancel, Progress, Stage};
-use atelier_pipelines::text_to_image::{Dtype, Request, TextToImage, VaeTiling};
+use atelier_pipelines::text_to_image::{Dtype, Picture, Request, TextToImage, VaeTiling};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -200,4 +200,27 @@ fn requests_that_no_model_could_serve() {
     refuse(&|r| r.steps = Some(0), "step");
     refuse(&|r| r.prompt = "cat ".repeat(20_000), "prompt too long");
     refuse(&|r| r.sigmas = Some(vec![0.5, 0.7]), "sigma");
+}
+
+#[test]
+fn previews_come_on_the_way_and_change_nothing() {
+    let Scenario { variant, mut request, .. } = scenario("plain");
+    let (_folder, files) = checkpoint(variant.as_deref());
+    let finished = paint(files.clone(), &request, &Progress::default());
+    request.previews = 2;
+    let painter = TextToImage::open_cpu(files, Dtype::F32).unwrap();
+    let steps = painter.plan(&request).unwrap().steps;
+    let (mut looks, mut pictures) = (Vec::new(), Vec::new());
+    let mut done = |number, picture: Picture| {
+        match picture.preview {
+            Some(taken) => looks.push((number, taken, picture.image.dimensions())),
+            None => pictures.push(picture.image.into_raw()),
+        }
+        Ok(())
+    };
+    painter.generate(&request, &Progress::default(), &mut done).unwrap();
+    let (width, height) = request.size.unwrap();
+    let expected = |number| [1, 2].map(|look: usize| (number, (look * steps).div_ceil(3), (width, height)));
+    assert_eq!(looks, (0..request.seeds.len()).flat_map(expected).collect::<Vec<_>>());
+    assert_eq!(pictures, finished);
 }

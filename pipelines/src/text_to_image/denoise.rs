@@ -51,7 +51,9 @@ impl<'a, B: Backend> Velocity<'a, B> {
     }
 }
 
-/// Takes all steps of one picture from `noise` (`[h * w, z]`).
+/// Takes all steps of one picture from `noise` (`[h * w, z]`). After each of the steps in `previews`, `look` gets the number
+/// of steps taken and the latents where the last velocity leads: `x - sigma v`.
+#[expect(clippy::too_many_arguments, reason = "the loop of the pipeline, called once")]
 pub(super) fn denoise<B: Backend>(
     backend: &B,
     velocity: &mut Velocity<'_, B>,
@@ -59,12 +61,14 @@ pub(super) fn denoise<B: Backend>(
     plan: &Plan,
     number: usize,
     progress: &Progress<'_>,
+    previews: usize,
+    look: &mut dyn FnMut(usize, &B::Tensor) -> Result<()>,
 ) -> Result<B::Tensor> {
     let mut latents = noise;
     let tokens = backend.shape(&latents)[0];
     for (step, pair) in plan.sigmas.windows(2).enumerate() {
         let place = Place { picture: Some(number), index: Some(step), count: plan.steps };
-        latents = progress.stage_at(Stage::Denoise, place, Size::new(tokens, "tokens"), || {
+        let (next, preview) = progress.stage_at(Stage::Denoise, place, Size::new(tokens, "tokens"), || {
             let v = velocity.at(backend, &latents, plan.times[step], progress.cancel())?;
             let next = backend.add_scaled(&latents, pair[1] - pair[0], &v)?;
             if backend.download(&next)?.iter().any(|value| !value.is_finite()) {
@@ -76,8 +80,37 @@ pub(super) fn denoise<B: Backend>(
                     pair[0]
                 )));
             }
-            Ok(next)
+            let preview = match is_preview(step + 1, plan.steps, previews) {
+                true => Some(backend.add_scaled(&latents, -pair[0], &v)?),
+                false => None,
+            };
+            Ok((next, preview))
         })?;
+        latents = next;
+        if let Some(preview) = preview {
+            look(step + 1, &preview)?;
+        }
     }
     Ok(latents)
+}
+
+/// Whether one of `previews` looks, spread evenly over `steps` steps without the last, falls after `taken` steps.
+fn is_preview(taken: usize, steps: usize, previews: usize) -> bool {
+    taken < steps && (1..=previews).any(|look| (look * steps).div_ceil(previews + 1) == taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn previews_spread_over_the_steps() {
+        let at = |steps, previews| (1..=steps).filter(|&taken| is_preview(taken, steps, previews)).collect::<Vec<_>>();
+        assert_eq!(at(8, 0), [0usize; 0]);
+        assert_eq!(at(8, 1), [4]);
+        assert_eq!(at(8, 3), [2, 4, 6]);
+        assert_eq!(at(1, 3), [0usize; 0]);
+        assert_eq!(at(2, 3), [1]);
+        assert_eq!(at(5, 9), [1, 2, 3, 4]);
+    }
 }

@@ -155,7 +155,8 @@ impl<B: Backend> TextToImage<B> {
         self.backend.describe()
     }
 
-    /// Paints one picture for each seed of the request and hands each to `done` as soon as it is finished.
+    /// Paints one picture for each seed of the request and hands each to `done` as soon as it is finished, and the
+    /// previews that the request asks for before it.
     ///
     /// # Errors
     /// When the request cannot be served, the checkpoint is damaged, values stop being finite, `done` fails, or the run
@@ -190,9 +191,20 @@ impl<B: Backend> TextToImage<B> {
         })?;
         for (number, &seed) in request.seeds.iter().enumerate() {
             let noise = self.noise(seed, number, &plan, progress)?;
-            let latents = denoise::denoise(&self.backend, &mut velocity, noise, &plan, number, progress)?;
-            let picture = self.decode(&vae, &latents, seed, number, &plan, progress)?;
-            done(number, picture)?;
+            let decode =
+                |latents: &B::Tensor, preview| self.decode(&vae, latents, (seed, number, preview), &plan, progress);
+            let mut look = |steps, latents: &B::Tensor| done(number, decode(latents, Some(steps))?);
+            let latents = denoise::denoise(
+                &self.backend,
+                &mut velocity,
+                noise,
+                &plan,
+                number,
+                progress,
+                request.previews,
+                &mut look,
+            )?;
+            done(number, decode(&latents, None)?)?;
         }
         Ok(())
     }
@@ -273,24 +285,25 @@ impl<B: Backend> TextToImage<B> {
         })
     }
 
-    /// Latents → picture.
+    /// Latents → picture: its seed, number, and the steps taken when it is not finished.
     fn decode(
         &self,
         vae: &Vae<B>,
         latents: &B::Tensor,
-        seed: u64,
-        number: usize,
+        (seed, number, preview): (u64, usize, Option<usize>),
         plan: &Plan,
         progress: &Progress<'_>,
     ) -> Result<Picture> {
+        let stage = if preview.is_some() { Stage::Preview } else { Stage::VaeDecode };
         let place = Place { picture: Some(number), ..Place::default() };
         let size = Size::new(plan.width as usize * plan.height as usize, "pixels");
-        progress.stage_at(Stage::VaeDecode, place, size, || {
+        progress.stage_at(stage, place, size, || {
             let values =
                 vae.decode(latents, plan.latent_grid(), tiling(plan.tiling), progress.cancel(), &mut |tile, tiles| {
-                    progress.advanced(Stage::VaeDecode, tile, tiles);
+                    progress.advanced(stage, tile, tiles);
                 })?;
-            pixels::picture(&self.backend.download(&values)?, plan.width, plan.height, seed)
+            let picture = pixels::picture(&self.backend.download(&values)?, plan.width, plan.height, seed)?;
+            Ok(Picture { preview, ..picture })
         })
     }
 

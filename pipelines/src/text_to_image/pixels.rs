@@ -24,7 +24,7 @@ pub(super) fn picture(values: &[f32], width: u32, height: u32, seed: u64) -> Res
             *value = if channel < channels { level(values[channel * pixels + index]) } else { u8::MAX };
         }
     }
-    Ok(Picture { image, has_alpha: channels == 4, seed })
+    Ok(Picture { image, has_alpha: channels == 4, seed, preview: None })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=255 before")]

@@ -69,6 +69,8 @@ pub struct Request {
     pub tiling: VaeTiling,
     /// Tiles the VAE whatever the size, so that memory stays smallest.
     pub low_memory: bool,
+    /// How many looks at each unfinished picture to hand over, spread evenly over the steps; each costs a VAE decode.
+    pub previews: usize,
 }
 
 impl Request {
@@ -86,6 +88,7 @@ impl Request {
             reference_side: None,
             tiling: VaeTiling::Auto,
             low_memory: false,
+            previews: 0,
         }
     }
 
@@ -173,4 +176,6 @@ pub struct Picture {
     pub has_alpha: bool,
     /// The seed that the noise was drawn from.
     pub seed: u64,
+    /// Steps taken, for an unfinished picture that [`Request::previews`] asked for; none when it is finished.
+    pub preview: Option<usize>,
 }
