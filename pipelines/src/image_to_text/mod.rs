@@ -2,6 +2,8 @@
 
 // config.json → sizes
 pub mod config;
+// file bytes → upright pixels
+pub mod picture;
 // picture → patches and their grid
 pub mod patches;
 // what the models are made of
@@ -21,4 +23,5 @@ pub use config::Config;
 pub use decoder::{Cache, Decoder};
 pub use inputs::Inputs;
 pub use patches::{Grid, ImageProcessor, Patches};
+pub use picture::Picture;
 pub use vision::{Features, VisionTower};
