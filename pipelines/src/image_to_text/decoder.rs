@@ -25,8 +25,32 @@ pub struct Decoder<B: Backend> {
 #[derive(Debug)]
 pub struct Cache<B: Backend> {
     layers: Vec<B::Cache>,
+    /// Channels of a key and a value of one token, all layers together.
+    width: usize,
     capacity: usize,
     length: usize,
+}
+
+/// What a cache cannot get back by forgetting tokens: the states of recurrent layers after so many tokens. Qwen3-VL has
+/// none.
+#[derive(Debug, Clone)]
+pub struct Checkpoint<B: Backend> {
+    length: usize,
+    backend: std::marker::PhantomData<B>,
+}
+
+impl<B: Backend> Checkpoint<B> {
+    /// Number of tokens read when it was taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it was taken before the first token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
 }
 
 impl<B: Backend> Cache<B> {
@@ -42,9 +66,44 @@ impl<B: Backend> Cache<B> {
         self.length == 0
     }
 
-    /// Forgets all but the first `length` tokens.
-    pub fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
+    /// Number of tokens there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes of keys and values as f32, used or not.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.capacity * self.width * size_of::<f32>()) as u64
+    }
+
+    /// Whether going back needs a [`Checkpoint`].
+    #[must_use]
+    pub fn recurrent(&self) -> bool {
+        false
+    }
+
+    /// The recurrent states as they are now.
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint<B> {
+        Checkpoint { length: self.length, backend: std::marker::PhantomData }
+    }
+
+    /// Forgets all but the first `length` tokens. With recurrent layers that takes the checkpoint of just that length.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when the cache holds fewer tokens, or the checkpoint is missing or of another length.
+    pub fn rewind(&mut self, length: usize, checkpoint: Option<&Checkpoint<B>>) -> Result<()> {
+        if length > self.length {
+            return Err(Error::input(format!("going back to {length} tokens in a cache of {}", self.length)));
+        }
+        if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.length != length) {
+            let found = checkpoint.length;
+            return Err(Error::input(format!("going back to {length} tokens with a checkpoint of {found}")));
+        }
+        self.length = length;
+        Ok(())
     }
 }
 
@@ -77,7 +136,14 @@ impl<B: Backend> Decoder<B> {
     /// When the device lacks memory.
     pub fn cache(&self, backend: &B, capacity: usize) -> Result<Cache<B>> {
         let layer = |layer: &Layer<B>| Ok(backend.cache(capacity, layer.attention.kv_width())?);
-        Ok(Cache { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, capacity, length: 0 })
+        let layers = self.layers.iter().map(layer).collect::<Result<_>>()?;
+        let width = 2 * self.layers.iter().map(|layer| layer.attention.kv_width()).sum::<usize>();
+        Ok(Cache { layers, width, capacity, length: 0 })
+    }
+
+    /// The embedding table, `[vocabulary, hidden]`.
+    pub(super) fn embeddings(&self) -> &B::Matrix {
+        &self.embeddings
     }
 
     /// Rows of the embedding table, `[ids.len(), hidden]`.

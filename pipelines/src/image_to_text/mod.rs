@@ -18,10 +18,13 @@ pub mod positions;
 pub mod inputs;
 // inputs, cache → hidden states
 pub mod decoder;
+// pictures and tokens → logits
+pub mod model;
 
 pub use config::Config;
-pub use decoder::{Cache, Decoder};
+pub use decoder::{Cache, Checkpoint, Decoder};
 pub use inputs::Inputs;
+pub use model::Model;
 pub use patches::{Grid, ImageProcessor, Patches};
 pub use picture::Picture;
 pub use vision::{Features, VisionTower};

@@ -5,7 +5,7 @@ use std::fs;
 use atelier_kernels::Backend;
 use atelier_kernels::cpu::Cpu;
 use atelier_pipelines::checkpoint::Files;
-use atelier_pipelines::image_to_text::{Features, Grid, ImageProcessor, Inputs, Patches};
+use atelier_pipelines::image_to_text::{Features, Grid, ImageProcessor, Inputs, Model, Patches};
 use atelier_pipelines::progress::Cancel;
 use atelier_pipelines::text_to_image::prompt::{Prompter, Tokens};
 use atelier_pipelines::text_to_image::reference::ReferenceImage;
@@ -224,7 +224,7 @@ fn prefill_in_chunks_is_prefill_at_once() {
     // A cache cut back reads the rest again.
     let mut cache = decoder.cache(&cpu(), inputs.len()).unwrap();
     decoder.forward(&cpu(), &inputs, Some(&mut cache), &cancel).unwrap();
-    cache.truncate(50);
+    cache.rewind(50, None).unwrap();
     let rest = inputs.slice(&cpu(), 50, inputs.len() - 50).unwrap();
     let found = download(&decoder.forward(&cpu(), &rest, Some(&mut cache), &cancel).unwrap());
     compare("after a cut", &found, &whole[50 * encoder.hidden()..], 1e-6);
@@ -276,4 +276,28 @@ fn mismatches_are_errors() {
     let grid = Grid { height: 2, width: 2, merge: 2 };
     let error = encoder.vision(&Patches { values: vec![0.0; 5], grid }, &cancel).unwrap_err();
     assert!(error.to_string().contains("1536 for a patch"), "{error}");
+}
+
+#[test]
+fn the_whole_model_reads_as_the_text_encoder_does() {
+    let encoder = load(true);
+    let model = Model::open(&cpu(), &Files::folder(fixture("tiny/text_encoder"))).unwrap();
+    let references = references();
+    let cancel = Cancel::default();
+    let seen: Vec<_> = references.iter().map(|r| model.see(&r.patches, &cancel).unwrap()).collect();
+    let tokens = bird(&references);
+    let pictures: Vec<_> = seen.iter().collect();
+    let inputs = model.inputs(&tokens.ids, &pictures).unwrap();
+    let expected = encoder.decoder().forward(&cpu(), &inputs, None, &cancel).unwrap();
+    let mut cache = model.cache(inputs.len()).unwrap();
+    let states = model.read(&inputs, Some(&mut cache), &cancel).unwrap();
+    assert_eq!(download(&states), download(&expected));
+    assert!(cache.bytes() > 0 && !cache.recurrent() && cache.checkpoint().len() == inputs.len());
+    assert!(cache.rewind(inputs.len() + 1, None).is_err());
+    let logits = model.logits(&states).unwrap();
+    assert_eq!(cpu().shape(&logits), [inputs.len(), model.config().text.vocabulary]);
+    let last = cpu().rows(&states, inputs.len() - 1, 1).unwrap();
+    let alone = download(&model.logits(&last).unwrap());
+    let all = download(&logits);
+    compare("the last token's logits", &alone, &all[all.len() - alone.len()..], 1e-6);
 }
