@@ -183,6 +183,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn cache(&self, capacity: usize, width: usize) -> Result<Self::Cache>;
     /// Writes keys and values of `n` tokens at position `at`; what stood there is replaced.
     fn cache_write(&self, cache: &mut Self::Cache, at: usize, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
+    /// Copies the first `length` tokens of a cache to the front of another one of the same width.
+    fn cache_copy(&self, from: &Self::Cache, to: &mut Self::Cache, length: usize) -> Result<()>;
     /// [`attention`](Self::attention) over the first `length` tokens of a cache.
     fn attention_cached(
         &self,

@@ -31,6 +31,7 @@ enum Fault {
     ScaleForgotten,
     CacheWritesAtZero,
     CacheReadsAll,
+    CacheCopiesLess,
     PaddingSidesSwapped,
     UpsampleForgotten,
     SiluForgotten,
@@ -170,6 +171,10 @@ impl Backend for Broken {
         if self.has(Fault::CacheWritesAtZero) { self.cpu.cache_write(cache, 0, k, v) } else { Ok(()) }
     }
 
+    fn cache_copy(&self, from: &Cache, to: &mut Cache, length: usize) -> Result<()> {
+        self.cpu.cache_copy(from, to, length - usize::from(self.has(Fault::CacheCopiesLess)))
+    }
+
     fn attention_cached(&self, q: &Tensor, cache: &Cache, length: usize, shape: Attention<'_>) -> Result<Tensor> {
         let right = self.cpu.attention_cached(q, cache, length, shape)?;
         if self.has(Fault::CacheReadsAll) {
@@ -231,6 +236,7 @@ fn every_fault_is_found_where_it_is() {
         (Fault::ScaleForgotten, "attention"),
         (Fault::CacheWritesAtZero, "attention_cached"),
         (Fault::CacheReadsAll, "attention_cached"),
+        (Fault::CacheCopiesLess, "cache_copy"),
         (Fault::PaddingSidesSwapped, "conv2d"),
         (Fault::UpsampleForgotten, "conv2d"),
         (Fault::SiluForgotten, "channel_norm"),

@@ -94,7 +94,9 @@ fn compare<B: Backend>(suite: &mut Suite<'_, B>, case: &Case, note: &str, q: &Ar
     let found = (|| suite.backend.attention(&suite.upload(q)?, &suite.upload(&k)?, &suite.upload(&v)?, shape))();
     suite.compare("attention", name.clone(), tolerance, found, &expected);
     let found = cached(suite, q, &k, &v, shape);
-    suite.compare("attention_cached", name, tolerance, found, &expected);
+    suite.compare("attention_cached", name.clone(), tolerance, found, &expected);
+    let found = copied(suite, q, &k, &v, shape);
+    suite.compare("cache_copy", name, tolerance, found, &expected);
 }
 
 /// Fills a cache with other values first, then in two steps with the right ones; what lies past them must not matter.
@@ -117,4 +119,23 @@ fn cached<B: Backend>(
         }
     }
     suite.backend.attention_cached(&suite.upload(q)?, &cache, keys, shape)
+}
+
+/// Copies the right values, past which there are wrong ones, to a cache of wrong ones that they fill.
+fn copied<B: Backend>(
+    suite: &mut Suite<'_, B>,
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    shape: Attention<'_>,
+) -> Result<B::Tensor> {
+    let (keys, width) = (k.shape[0], k.shape[1]);
+    let old = suite.random.spread(&[keys + 3, width], 100.0);
+    let [mut from, mut to] = [suite.backend.cache(keys + 3, width)?, suite.backend.cache(keys, width)?];
+    suite.backend.cache_write(&mut from, 0, &suite.upload(&old)?, &suite.upload(&old)?)?;
+    let old = suite.upload(&old.rows(3, keys))?;
+    suite.backend.cache_write(&mut to, 0, &old, &old)?;
+    suite.backend.cache_write(&mut from, 0, &suite.upload(k)?, &suite.upload(v)?)?;
+    suite.backend.cache_copy(&from, &mut to, keys)?;
+    suite.backend.attention_cached(&suite.upload(q)?, &to, keys, shape)
 }

@@ -76,6 +76,10 @@ fn refuse<B: Backend>(suite: &mut Suite<'_, B>) -> Result<()> {
     suite.refused("cache_write", "a start past all numbers", &backend.cache_write(&mut cache, usize::MAX, &x, &x));
     suite.refused("cache_write", "another width", &backend.cache_write(&mut cache, 0, &wide, &wide));
     suite.refused("cache_write", "values of another shape", &backend.cache_write(&mut cache, 0, &x, &tall));
+    let [mut small, mut other] = [backend.cache(3, 8)?, backend.cache(4, 6)?];
+    suite.refused("cache_copy", "more tokens than places", &backend.cache_copy(&cache, &mut small, 4));
+    suite.refused("cache_copy", "more tokens than there are", &backend.cache_copy(&small, &mut cache, 4));
+    suite.refused("cache_copy", "another width", &backend.cache_copy(&cache, &mut other, 2));
     let cached = |length, shape| backend.attention_cached(&x, &cache, length, shape);
     suite.refused("attention_cached", "more tokens than places", &cached(5, seen(2, 2, Visible::All)));
     suite.refused("attention_cached", "no tokens", &cached(0, seen(2, 2, Visible::All)));

@@ -48,6 +48,23 @@ impl Cache {
         Ok(())
     }
 
+    /// Takes over the first `length` tokens of another cache.
+    pub(super) fn copy(&mut self, from: &Self, length: usize) -> Result<()> {
+        if from.width != self.width || length > from.capacity || length > self.capacity {
+            return Err(Error::shape(
+                "cache_copy",
+                format!(
+                    "{length} tokens from {} places of {} channels to {} of {}",
+                    from.capacity, from.width, self.capacity, self.width
+                ),
+            ));
+        }
+        let size = length * self.width;
+        self.keys[..size].copy_from_slice(&from.keys[..size]);
+        self.values[..size].copy_from_slice(&from.values[..size]);
+        Ok(())
+    }
+
     /// Keys and values of the first `length` tokens.
     pub(super) fn first(&self, length: usize) -> Result<(&[f32], &[f32])> {
         if length > self.capacity {

@@ -162,6 +162,10 @@ impl Backend for Cpu {
         cache.write(at, k, v)
     }
 
+    fn cache_copy(&self, from: &Cache, to: &mut Cache, length: usize) -> Result<()> {
+        to.copy(from, length)
+    }
+
     fn attention_cached(&self, q: &Tensor, cache: &Cache, length: usize, shape: Attention<'_>) -> Result<Tensor> {
         attention::attention_cached(q, cache, length, shape)
     }

@@ -25,8 +25,8 @@ pub struct Decoder<B: Backend> {
 #[derive(Debug)]
 pub struct Cache<B: Backend> {
     layers: Vec<B::Cache>,
-    /// Channels of a key and a value of one token, all layers together.
-    width: usize,
+    /// Channels of a key of one token, for every layer; a value has as many.
+    widths: Vec<usize>,
     capacity: usize,
     length: usize,
 }
@@ -75,7 +75,7 @@ impl<B: Backend> Cache<B> {
     /// Bytes of keys and values as f32, used or not.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (self.capacity * self.width * size_of::<f32>()) as u64
+        (self.capacity * 2 * self.widths.iter().sum::<usize>() * size_of::<f32>()) as u64
     }
 
     /// Whether going back needs a [`Checkpoint`].
@@ -88,6 +88,29 @@ impl<B: Backend> Cache<B> {
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint<B> {
         Checkpoint { length: self.length, backend: std::marker::PhantomData }
+    }
+
+    /// A cache with room for `capacity` tokens that holds the first `length` of this one: to give a conversation more room,
+    /// or two of them the same beginning. With recurrent layers a shorter `length` takes the checkpoint of just that length.
+    ///
+    /// # Errors
+    /// As [`rewind`](Self::rewind), and when the device lacks memory.
+    pub fn copy(
+        &self,
+        backend: &B,
+        length: usize,
+        checkpoint: Option<&Checkpoint<B>>,
+        capacity: usize,
+    ) -> Result<Self> {
+        let layer = |(from, width): (&B::Cache, &usize)| {
+            let mut to = backend.cache(capacity, *width)?;
+            backend.cache_copy(from, &mut to, length.min(self.length))?;
+            Ok(to)
+        };
+        let layers = self.layers.iter().zip(&self.widths).map(layer).collect::<Result<_>>()?;
+        let mut copy = Self { layers, widths: self.widths.clone(), capacity, length: self.length };
+        copy.rewind(length, checkpoint)?;
+        Ok(copy)
     }
 
     /// Forgets all but the first `length` tokens. With recurrent layers that takes the checkpoint of just that length.
@@ -135,10 +158,9 @@ impl<B: Backend> Decoder<B> {
     /// # Errors
     /// When the device lacks memory.
     pub fn cache(&self, backend: &B, capacity: usize) -> Result<Cache<B>> {
-        let layer = |layer: &Layer<B>| Ok(backend.cache(capacity, layer.attention.kv_width())?);
-        let layers = self.layers.iter().map(layer).collect::<Result<_>>()?;
-        let width = 2 * self.layers.iter().map(|layer| layer.attention.kv_width()).sum::<usize>();
-        Ok(Cache { layers, width, capacity, length: 0 })
+        let widths: Vec<usize> = self.layers.iter().map(|layer| layer.attention.kv_width()).collect();
+        let layers = widths.iter().map(|width| Ok(backend.cache(capacity, *width)?)).collect::<Result<_>>()?;
+        Ok(Cache { layers, widths, capacity, length: 0 })
     }
 
     /// The embedding table, `[vocabulary, hidden]`.

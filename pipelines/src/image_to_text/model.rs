@@ -74,6 +74,14 @@ impl<B: Backend> Model<B> {
         Inputs::new(&self.backend, &self.decoder, &self.config, ids, pictures)
     }
 
+    /// Rows of the embedding table, `[ids.len(), hidden]`.
+    ///
+    /// # Errors
+    /// When an id is outside the vocabulary.
+    pub fn embed(&self, ids: &[u32]) -> Result<B::Tensor> {
+        self.decoder.embed(&self.backend, ids)
+    }
+
     /// An empty cache for sequences of up to `capacity` tokens.
     ///
     /// # Errors
