@@ -194,7 +194,7 @@ fn resize_columns(pixels: &[u8], row: usize, from: usize, to: usize, filter: Fil
 }
 
 /// `a * b / 255`, rounded, as Pillow computes it.
-fn divide_255(product: u32) -> u8 {
+pub(crate) fn divide_255(product: u32) -> u8 {
     let x = product + 128;
     (((x >> 8) + x) >> 8) as u8
 }

@@ -61,14 +61,13 @@ fn the_same_pixels_in_another_format_paint_the_same_picture() {
     folder
         .write("a.png", encoded(picture.clone(), ImageFormat::Png))
         .write("deep.png", encoded(deep, ImageFormat::Png))
-        .write("a.webp", encoded(picture.clone(), ImageFormat::WebP))
-        .write("a.tiff", encoded(picture, ImageFormat::Tiff));
+        .write("a.webp", encoded(picture, ImageFormat::WebP));
     let paint = |reference: &str| {
         folder.paint(&["a", "-i", reference, "-s", "1", "-W", "64", "-H", "64", "-o", "out.webp", "-q"]).ok();
         folder.read("out.webp")
     };
     let expected = paint("a.png");
-    for name in ["deep.png", "a.webp", "a.tiff"] {
+    for name in ["deep.png", "a.webp"] {
         assert_eq!(paint(name), expected, "{name}");
     }
 }
