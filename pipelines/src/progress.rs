@@ -21,6 +21,10 @@ pub enum Stage {
     VisionEncode,
     /// Token ids to text states.
     TextEncode,
+    /// A conversation's tokens to the logits of the first token of the answer.
+    Prefill,
+    /// The answer, token by token.
+    Decode,
     /// Reference picture to latents.
     VaeEncode,
     /// Seed to noise.
@@ -44,6 +48,8 @@ impl fmt::Display for Stage {
             Self::Tokenize => f.write_str("tokenize"),
             Self::VisionEncode => f.write_str("vision encode"),
             Self::TextEncode => f.write_str("text encode"),
+            Self::Prefill => f.write_str("prefill"),
+            Self::Decode => f.write_str("decode"),
             Self::VaeEncode => f.write_str("vae encode"),
             Self::Noise => f.write_str("noise"),
             Self::Prefix => f.write_str("prefix"),
@@ -230,10 +236,14 @@ impl<'a> Progress<'a> {
         let start = Instant::now();
         let result = work()?;
         let Place { picture, index, .. } = place;
-        let timing = Timing { stage, picture, index, seconds: start.elapsed().as_secs_f64(), size };
+        self.record(Timing { stage, picture, index, seconds: start.elapsed().as_secs_f64(), size });
+        Ok(result)
+    }
+
+    /// Takes in a stage that was timed by whoever ran it, because its size was not known before.
+    pub fn record(&self, timing: Timing) {
         self.observer.event(Event::Finished(&timing));
         self.timings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(timing);
-        Ok(result)
     }
 
     /// What has been timed so far, in order.

@@ -46,6 +46,12 @@ impl<B: Backend> Checkpoint<B> {
         self.length
     }
 
+    /// Bytes of the states.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        0
+    }
+
     /// Whether it was taken before the first token.
     #[must_use]
     pub fn is_empty(&self) -> bool {

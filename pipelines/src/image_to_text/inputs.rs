@@ -1,5 +1,7 @@
 //! Token ids, visual tokens → decoder inputs.
 
+use std::ops::Range;
+
 use atelier_kernels::Backend;
 
 use super::positions::{ImageSlots, Position, positions};
@@ -42,23 +44,53 @@ impl<B: Backend> Inputs<B> {
             )));
         }
         let images = place(ids, config.image_token_id, pictures)?;
-        let image_rows: Vec<u32> =
-            images.iter().flat_map(|image| image.start as u32..(image.start + image.grid.tokens()) as u32).collect();
         let (positions, next) = positions(ids.len(), &images);
-        let mut embeddings = decoder.embed(backend, ids)?;
-        let mut deepstack = Vec::new();
-        if let Some(first) = pictures.first() {
-            let join = |parts: Vec<&B::Tensor>| match parts.as_slice() {
-                [one] => Ok((*one).clone()),
-                parts => backend.concat(parts),
+        let pictures: Vec<_> = images.into_iter().zip(pictures.iter().copied()).collect();
+        Self::part(backend, decoder, ids, &positions, 0..ids.len(), next, &pictures)
+    }
+
+    /// Looks up the tokens `range` of a sequence whose `positions` are known; `next` is the position after them. Of the
+    /// pictures those must be there of which tokens lie in the range.
+    ///
+    /// # Errors
+    /// When an id is outside the vocabulary.
+    pub fn part(
+        backend: &B,
+        decoder: &Decoder<B>,
+        ids: &[u32],
+        positions: &[Position],
+        range: Range<usize>,
+        next: u32,
+        pictures: &[(ImageSlots, &Features<B>)],
+    ) -> Result<Self> {
+        let mut embeddings = decoder.embed(backend, &ids[range.clone()])?;
+        let (mut image_rows, mut tokens, mut deepstack) = (Vec::new(), Vec::new(), Vec::<Vec<B::Tensor>>::new());
+        for (slots, features) in pictures {
+            let all = slots.start..slots.start + slots.grid.tokens();
+            let (start, end) = (all.start.max(range.start), all.end.min(range.end));
+            if start >= end {
+                continue;
+            }
+            let rows = |x: &B::Tensor| match (start..end) == all {
+                true => Ok(x.clone()),
+                false => backend.rows(x, start - all.start, end - start),
             };
-            let tokens = join(pictures.iter().map(|picture| &picture.tokens).collect())?;
-            embeddings = backend.replace_rows(&embeddings, &image_rows, &tokens)?;
-            for layer in 0..first.deepstack.len() {
-                deepstack.push(join(pictures.iter().map(|picture| &picture.deepstack[layer]).collect())?);
+            image_rows.extend((start - range.start) as u32..(end - range.start) as u32);
+            tokens.push(rows(&features.tokens)?);
+            deepstack.resize(features.deepstack.len(), Vec::new());
+            for (layer, features) in deepstack.iter_mut().zip(&features.deepstack) {
+                layer.push(rows(features)?);
             }
         }
-        Ok(Self { embeddings, positions, next, image_rows, deepstack })
+        let join = |parts: &[B::Tensor]| match parts {
+            [one] => Ok(one.clone()),
+            parts => backend.concat(&parts.iter().collect::<Vec<_>>()),
+        };
+        if !tokens.is_empty() {
+            embeddings = backend.replace_rows(&embeddings, &image_rows, &join(&tokens)?)?;
+        }
+        let deepstack = deepstack.iter().map(|layer| Ok(join(layer)?)).collect::<Result<_>>()?;
+        Ok(Self { embeddings, positions: positions[range].to_vec(), next, image_rows, deepstack })
     }
 
     /// Number of tokens.

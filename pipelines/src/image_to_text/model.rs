@@ -1,8 +1,11 @@
 //! The whole model: pictures and tokens → logits.
 
+use std::ops::Range;
+
 use atelier_kernels::Backend;
 
 use super::layers::RmsNorm;
+use super::positions::{ImageSlots, Position};
 use super::{Cache, Config, Decoder, Features, Inputs, Patches, VisionTower};
 use crate::Result;
 use crate::checkpoint::{Files, Part};
@@ -72,6 +75,21 @@ impl<B: Backend> Model<B> {
     /// As [`Inputs::new`].
     pub fn inputs(&self, ids: &[u32], pictures: &[&Features<B>]) -> Result<Inputs<B>> {
         Inputs::new(&self.backend, &self.decoder, &self.config, ids, pictures)
+    }
+
+    /// A part of a sequence → what the decoder reads.
+    ///
+    /// # Errors
+    /// As [`Inputs::part`].
+    pub fn part(
+        &self,
+        ids: &[u32],
+        positions: &[Position],
+        range: Range<usize>,
+        next: u32,
+        pictures: &[(ImageSlots, &Features<B>)],
+    ) -> Result<Inputs<B>> {
+        Inputs::part(&self.backend, &self.decoder, ids, positions, range, next, pictures)
     }
 
     /// Rows of the embedding table, `[ids.len(), hidden]`.
