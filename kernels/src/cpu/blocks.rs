@@ -77,58 +77,69 @@ fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
 #[inline(always)]
 fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
+    let scales = q4_k_scales(block);
     for (j, values) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         let quants = &block[16 + 32 * j..][..32];
         let (low, high) = values.split_at_mut(32);
-        let (s, m) = q4_k_scale(&block[4..16], 2 * j);
-        let (s, m) = (scale * f32::from(s), minimum * f32::from(m));
+        let at = j / 2 * 8 + j % 2 * 2;
+        let (s, m) = (scale * f32::from(scales[at]), minimum * f32::from(scales[at + 4]));
         for (value, quant) in low.iter_mut().zip(quants) {
             *value = s * f32::from(quant & 15) - m;
         }
-        let (s, m) = q4_k_scale(&block[4..16], 2 * j + 1);
-        let (s, m) = (scale * f32::from(s), minimum * f32::from(m));
+        let (s, m) = (scale * f32::from(scales[at + 1]), minimum * f32::from(scales[at + 5]));
         for (value, quant) in high.iter_mut().zip(quants) {
             *value = s * f32::from(quant >> 4) - m;
         }
     }
 }
 
-/// Sub-scale and sub-minimum `j` of 8. The first four have their 6 bits together; of the last four the upper two bits
-/// stand above those of the first four.
+/// The sub-scales and sub-minima of a `Q4_K` block: four scales, four minima, the other four scales and minima. The first four
+/// of each have their 6 bits together; of the last four the upper two bits stand above those of the first four. Eight
+/// bytes are cut up at a time.
 #[inline(always)]
-fn q4_k_scale(packed: &[u8], j: usize) -> (u8, u8) {
-    if j < 4 {
-        (packed[j] & 63, packed[j + 4] & 63)
-    } else {
-        (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
-    }
+pub(super) fn q4_k_scales(block: &[u8]) -> [u8; 16] {
+    let mut first = [0; 8];
+    first.copy_from_slice(&block[4..12]);
+    let first = u64::from_le_bytes(first);
+    let rest = u32::from_le_bytes([block[12], block[13], block[14], block[15]]);
+    let low = u64::from(rest & 0x0f0f_0f0f) | u64::from(rest >> 4 & 0x0f0f_0f0f) << 32;
+    let last = low | (first >> 6 & 0x0303_0303_0303_0303) << 4;
+    (u128::from(first & 0x3f3f_3f3f_3f3f_3f3f) | u128::from(last) << 64).to_le_bytes()
 }
 
-/// 128 bytes with the low 4 bits, 64 bytes with the high 2 bits, 16 signed sub-scales, then the scale (f16). Each half of
-/// the block holds 4 runs of 32 weights; the quants are offset by 32.
+/// 128 bytes with the low 4 bits, 64 bytes with the high 2 bits, 16 signed sub-scales, then the scale (f16).
 #[inline(always)]
 fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let scale = half(block, 208);
     for (n, values) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
-        let (low, high) = (&block[64 * n..][..64], &block[128 + 32 * n..][..32]);
-        let scales = &block[192 + 8 * n..][..8];
-        for (run, values) in values.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let low = &low[run % 2 * 32..][..32];
-            for (half, values) in values.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                let scale = scale * f32::from(scales[2 * run + half].cast_signed());
-                for (l, value) in values.iter_mut().enumerate() {
-                    let l = 16 * half + l;
-                    let quant = low[l] >> (run / 2 * 4) & 15 | (high[l] >> (2 * run) & 3) << 4;
-                    *value = scale * f32::from(quant.cast_signed() - 32);
-                }
+        let quants = q6_k_quants(block, n);
+        for (run, values) in values.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let scale = scale * f32::from(block[192 + 8 * n + run].cast_signed());
+            for (value, quant) in values.iter_mut().zip(&quants[16 * run..]) {
+                *value = scale * f32::from(quant.cast_signed());
             }
         }
     }
 }
 
+/// Half `n` of a `Q6_K` block before scaling, as signed bytes: 4 runs of 32 weights. Two runs share their low bytes, all four
+/// their high ones; the quants are offset by 32.
+#[inline(always)]
+pub(super) fn q6_k_quants(block: &[u8], n: usize) -> [u8; 128] {
+    let (low, high) = (&block[64 * n..][..64], &block[128 + 32 * n..][..32]);
+    let mut quants = [0; 128];
+    for (run, quants) in quants.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let low = &low[run % 2 * 32..][..32];
+        for ((quant, low), high) in quants.iter_mut().zip(low).zip(high) {
+            *quant = (low >> (run / 2 * 4) & 15 | (high >> (2 * run) & 3) << 4).wrapping_sub(32);
+        }
+    }
+    quants
+}
+
 /// IEEE half precision, without branches so that a loop over it is vectorised.
 #[inline(always)]
-fn f16_to_f32(bits: u16) -> f32 {
+pub(super) fn f16_to_f32(bits: u16) -> f32 {
     let bits = u32::from(bits);
     // Exponent and fraction in their `f32` places are the number times 2^-112, subnormal or not.
     let size = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);

@@ -170,7 +170,7 @@ impl Columns for Patches<'_> {
     }
 
     #[inline(always)]
-    fn pack<K: Kernel>(&self, depth: Range<usize>, first: usize, panel: &mut [f32]) {
+    fn pack<K: Kernel>(&self, _: K, depth: Range<usize>, first: usize, panel: &mut [f32]) {
         if K::COLUMNS == 32 {
             self.pack_panel::<K, 32>(&depth, first, panel);
         } else {

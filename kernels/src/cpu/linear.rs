@@ -28,8 +28,8 @@ pub(super) fn linear(x: &Tensor, weight: &Matrix, bias: Option<&Tensor>, product
 }
 
 pub(super) fn multiply(processor: Processor, x: &[f32], n: usize, weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
-    if n <= gemm::MOST_VECTORS && weight.columns() > 0 {
-        gemm::vectors(processor, weight, x, bias)
+    if n <= gemm::FEW && weight.columns() > 0 {
+        gemm::few(processor, weight, x, bias)
     } else {
         let tokens = Tokens { values: x, count: n, channels: weight.columns() };
         gemm::product(processor, weight, &tokens, bias, Layout::Columns)
@@ -49,7 +49,7 @@ impl Columns for Tokens<'_> {
     }
 
     #[inline(always)]
-    fn pack<K: Kernel>(&self, depth: Range<usize>, first: usize, panel: &mut [f32]) {
+    fn pack<K: Kernel>(&self, kernel: K, depth: Range<usize>, first: usize, panel: &mut [f32]) {
         let scalars = if K::PAIRS { 32 } else { 16 };
         let mut block = Block::ZERO;
         for group in (0..K::COLUMNS).step_by(16) {
@@ -67,7 +67,7 @@ impl Columns for Tokens<'_> {
                         _ => gemm::pack_row::<K>(values, row),
                     }
                 }
-                K::transpose(&mut block);
+                kernel.transpose(&mut block);
                 for (row, panel) in block.0.iter().zip(panel.chunks_exact_mut(K::COLUMNS)) {
                     panel[group..group + 16].copy_from_slice(row);
                 }

@@ -1,33 +1,22 @@
 //! AVX2 with fused multiply-add: 6 x 16 tiles in 12 registers.
 
 #![expect(unsafe_code, reason = "vector instructions")]
+#![expect(clippy::inline_always, reason = "compiled for the instructions of each kernel")]
 
 use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
 
 use super::DEPTH;
-use super::kernel::{Kernel, Tile, Work};
+use super::kernel::{Tile, Tiles};
+use crate::cpu::simd::Avx2;
 
-/// Runs `work` compiled for AVX2.
-///
-/// # Safety
-/// The processor has the features.
-#[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn run<K: Kernel, W: Work>(work: W) -> W::Output {
-    work.run::<K>()
-}
-
-pub(super) struct F32<const ROUND: bool>;
-
-impl<const ROUND: bool> Kernel for F32<ROUND> {
+impl Tiles for Avx2 {
     const NAME: &'static str = "AVX2 f32";
     const ROWS: usize = 6;
     const COLUMNS: usize = 16;
-    const PAIRS: bool = false;
-    const ROUND: bool = ROUND;
 
     #[inline(always)]
-    fn tile(left: &[f32], right: &[f32], out: &mut Tile) {
-        // SAFETY: this kernel runs only where AVX2 and FMA were detected.
+    fn tile(self, left: &[f32], right: &[f32], out: &mut Tile) {
+        // SAFETY: `self` exists only where the features were found.
         unsafe {
             match left.len() / DEPTH {
                 1 => rows::<1>(left, right, out),
@@ -38,11 +27,6 @@ impl<const ROUND: bool> Kernel for F32<ROUND> {
                 _ => rows::<6>(left, right, out),
             }
         }
-    }
-
-    #[inline(always)]
-    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
     }
 }
 

@@ -1,6 +1,7 @@
 //! AVX-512: 12 x 32 tiles in 24 registers, `f32` or bf16 pairs.
 
 #![expect(unsafe_code, reason = "vector instructions")]
+#![expect(clippy::inline_always, reason = "compiled for the instructions of each kernel")]
 
 use std::arch::x86_64::{
     __m512, __m512bh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
@@ -9,80 +10,48 @@ use std::arch::x86_64::{
 use std::mem::transmute;
 
 use super::DEPTH;
-use super::kernel::{Block, Kernel, Tile, Work};
+use super::kernel::{Block, Kernel, Tile, Tiles};
+use crate::cpu::simd::{Avx512, Bf16Dots};
 
-/// Runs `work` compiled for AVX-512.
-///
-/// # Safety
-/// The processor has the features.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-pub(super) unsafe fn run<K: Kernel, W: Work>(work: W) -> W::Output {
-    work.run::<K>()
-}
-
-/// Runs `work` compiled for AVX-512 with bf16 dot products.
-///
-/// # Safety
-/// The processor has the features.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
-pub(super) unsafe fn run_bf16<W: Work>(work: W) -> W::Output {
-    work.run::<Bf16>()
-}
-
-/// Exact factors.
-pub(super) struct F32<const ROUND: bool>;
-
-/// Pairs of bf16. The instruction treats subnormal factors and products as zero and rounds to nearest, whatever the
-/// rounding mode.
-pub(super) struct Bf16;
-
-impl<const ROUND: bool> Kernel for F32<ROUND> {
+impl Tiles for Avx512 {
     const NAME: &'static str = "AVX-512 f32";
     const ROWS: usize = 12;
     const COLUMNS: usize = 32;
-    const PAIRS: bool = false;
-    const ROUND: bool = ROUND;
 
     #[inline(always)]
-    fn tile(left: &[f32], right: &[f32], out: &mut Tile) {
-        // SAFETY: this kernel runs only where AVX-512 was detected.
+    fn tile(self, left: &[f32], right: &[f32], out: &mut Tile) {
+        // SAFETY: `self` exists only where the features were found.
         unsafe { tile_f32(left, right, out) }
     }
 
     #[inline(always)]
-    fn transpose(block: &mut Block) {
+    fn transpose(self, block: &mut Block) {
         // SAFETY: as above.
         unsafe { transpose(block) }
     }
-
-    #[inline(always)]
-    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
-    }
 }
 
-impl Kernel for Bf16 {
+/// Pairs of bf16. The instruction treats subnormal factors and products as zero and rounds to nearest, whatever the
+/// rounding mode.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs(pub(super) Bf16Dots);
+
+impl Kernel for Pairs {
     const NAME: &'static str = "AVX-512 bf16";
-    const ROWS: usize = 12;
-    const COLUMNS: usize = 32;
+    const ROWS: usize = Avx512::ROWS;
+    const COLUMNS: usize = Avx512::COLUMNS;
     const PAIRS: bool = true;
     const ROUND: bool = true;
 
     #[inline(always)]
-    fn tile(left: &[f32], right: &[f32], out: &mut Tile) {
-        // SAFETY: this kernel runs only where AVX-512 with bf16 was detected.
+    fn tile(self, left: &[f32], right: &[f32], out: &mut Tile) {
+        // SAFETY: as above.
         unsafe { tile_bf16(left, right, out) }
     }
 
     #[inline(always)]
-    fn transpose(block: &mut Block) {
-        // SAFETY: as above.
-        unsafe { transpose(block) }
-    }
-
-    #[inline(always)]
-    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
+    fn transpose(self, block: &mut Block) {
+        self.0.vectors().transpose(block);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Packing: stored weights and rows of activations to the units of a kernel.
 
+#![expect(clippy::inline_always, reason = "compiled for the instructions of each kernel")]
+
 use std::cell::RefCell;
 use std::ops::Range;
 

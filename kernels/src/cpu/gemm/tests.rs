@@ -113,6 +113,27 @@ fn a_row_does_not_depend_on_its_company() {
     }
 }
 
+/// A column with a single one in it reads out a weight: exactly the decoded one, however it was decoded.
+#[test]
+fn few_columns_meet_the_decoded_weights() {
+    for (format, dtype) in FORMATS {
+        let (m, k) = (9, 512);
+        let weight = weight(format, dtype, m, k);
+        for (processor, round) in every_processor() {
+            let dense = dense(&weight, round);
+            for n in [1, 2, 4, FEW] {
+                for first in (0..k).step_by(n) {
+                    let mut x = vec![0.0; n * k];
+                    (0..n).for_each(|j| x[j * k + first + j] = 1.0);
+                    let out = multiply(processor, &x, n, &weight, None);
+                    let weights: Vec<f32> = (0..n * m).map(|i| dense[i % m * k + first + i / m] as f32).collect();
+                    assert_eq!(out, weights, "{processor:?} {}", format.name());
+                }
+            }
+        }
+    }
+}
+
 /// Few threads divide many columns, many threads the rows: the sums are the same.
 #[test]
 fn both_ways_to_divide_the_work_agree() {
