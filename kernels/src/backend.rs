@@ -49,6 +49,40 @@ pub struct Attention<'a> {
     pub visible: Visible<'a>,
 }
 
+/// Sizes of a gated delta rule. Value head `h` belongs to key head `h / (value_heads / key_heads)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaRule {
+    /// Heads of the queries and keys; divides `value_heads`.
+    pub key_heads: usize,
+    /// Heads of the values, gates and states.
+    pub value_heads: usize,
+    /// Channels of a query or key.
+    pub key_dim: usize,
+    /// Channels of a value.
+    pub value_dim: usize,
+}
+
+impl DeltaRule {
+    /// Channels of queries, keys and values side by side.
+    #[must_use]
+    pub fn width(self) -> usize {
+        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+}
+
+/// How much a gated delta rule forgets and learns at each token.
+#[derive(Debug, Clone, Copy)]
+pub struct DeltaGates<'a, T> {
+    /// `[n, value_heads]`: the state decays by `e^(-rate softplus(a + bias))`.
+    pub a: &'a T,
+    /// `[n, value_heads]`: a value replaces what the state holds by the share `sigmoid(b)`.
+    pub b: &'a T,
+    /// `[value_heads]`, positive.
+    pub rate: &'a T,
+    /// `[value_heads]`.
+    pub bias: &'a T,
+}
+
 /// Geometry of a two-dimensional convolution (cross-correlation, as everywhere in deep learning).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
@@ -140,6 +174,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn activate(&self, x: &Self::Tensor, function: Activation) -> Result<Self::Tensor>;
     /// `silu(gate) * up`, equal shapes.
     fn swiglu(&self, gate: &Self::Tensor, up: &Self::Tensor) -> Result<Self::Tensor>;
+    /// `x / (1 + exp(-gate))`: a gate for each element, or one for each row (`[n, 1]`).
+    fn sigmoid_gate(&self, gate: &Self::Tensor, x: &Self::Tensor) -> Result<Self::Tensor>;
 
     // ---- tokens ---------------------------------------------------------------------------------------------------
 
@@ -176,6 +212,36 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         v: &Self::Tensor,
         shape: Attention<'_>,
     ) -> Result<Self::Tensor>;
+
+    /// Mixture of experts: `sum_e p_e down_e(silu(gate_e(x)) up_e(x))` over the `top` largest of each row of the router's
+    /// `logits` `[n, experts]`, `p` their softmax over each other. `gate_up` is `[experts * 2 * inner, c]`, for every
+    /// expert the rows of its gate, then those of `up`; `down` is `[experts * c, inner]`.
+    fn experts(
+        &self,
+        x: &Self::Tensor,
+        logits: &Self::Tensor,
+        top: usize,
+        gate_up: &Self::Matrix,
+        down: &Self::Matrix,
+    ) -> Result<Self::Tensor>;
+
+    // ---- linear attention -----------------------------------------------------------------------------------------
+
+    /// A convolution over the tokens of every channel by itself, then SiLU: `silu(sum_j weight[c, j] x[t - k + 1 + j, c])`
+    /// for `x` `[n, c]` and weight `[c, k]`, where the `k - 1` rows of `history` stand before the first token.
+    fn causal_conv(&self, x: &Self::Tensor, history: &Self::Tensor, weight: &Self::Tensor) -> Result<Self::Tensor>;
+    /// The gated delta rule ([arXiv 2412.06464](https://arxiv.org/abs/2412.06464)): for every token and value head
+    /// `S <- e^g S`, `S <- S + k (beta (v - S^T k))^T`, `out = S^T q`. Rows of `qkv` are queries, keys and values, head by
+    /// head; queries and keys are brought to length 1 (`x / sqrt(|x|^2 + 1e-6)`) and queries scaled by
+    /// `key_dim ^ -1/2`. `state` is `[value_heads, key_dim, value_dim]` before the first token. Gives
+    /// `[n, value_heads * value_dim]` and the state after the last token.
+    fn gated_delta(
+        &self,
+        qkv: &Self::Tensor,
+        gates: &DeltaGates<'_, Self::Tensor>,
+        state: &Self::Tensor,
+        rule: DeltaRule,
+    ) -> Result<(Self::Tensor, Self::Tensor)>;
 
     // ---- key/value cache ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use atelier_kernels::conformance::{self, Tolerance, largest_error};
 use atelier_kernels::cpu::{Cache, Cpu};
-use atelier_kernels::{Activation, Attention, Backend, Conv2d, Matrix, Result, Rotary, Visible};
+use atelier_kernels::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary, Visible};
 
 type Tensor = <Cpu as Backend>::Tensor;
 
@@ -32,6 +32,14 @@ enum Fault {
     CacheWritesAtZero,
     CacheReadsAll,
     CacheCopiesLess,
+    /// The tokens before the first are taken for zeros.
+    HistoryForgotten,
+    /// The state starts anew.
+    StateForgotten,
+    DecayForgotten,
+    SigmoidForSilu,
+    /// One expert less than asked for.
+    ExpertForgotten,
     PaddingSidesSwapped,
     UpsampleForgotten,
     SiluForgotten,
@@ -166,6 +174,35 @@ impl Backend for Broken {
         }
     }
 
+    fn sigmoid_gate(&self, gate: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let right = self.cpu.sigmoid_gate(gate, x)?;
+        if self.has(Fault::SigmoidForSilu) { self.cpu.swiglu(gate, x).or(Ok(right)) } else { Ok(right) }
+    }
+
+    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, gate_up: &Matrix, down: &Matrix) -> Result<Tensor> {
+        let less = usize::from(self.has(Fault::ExpertForgotten) && top > 1);
+        self.cpu.experts(x, logits, top - less, gate_up, down)
+    }
+
+    fn causal_conv(&self, x: &Tensor, history: &Tensor, weight: &Tensor) -> Result<Tensor> {
+        let zeros = self.cpu.affine(history, 0.0, 0.0)?;
+        let history = if self.has(Fault::HistoryForgotten) { &zeros } else { history };
+        self.cpu.causal_conv(x, history, weight)
+    }
+
+    fn gated_delta(
+        &self,
+        qkv: &Tensor,
+        gates: &DeltaGates<'_, Tensor>,
+        state: &Tensor,
+        rule: DeltaRule,
+    ) -> Result<(Tensor, Tensor)> {
+        let (zeros, no_rate) = (self.cpu.affine(state, 0.0, 0.0)?, self.cpu.affine(gates.rate, 0.0, 0.0)?);
+        let state = if self.has(Fault::StateForgotten) { &zeros } else { state };
+        let rate = if self.has(Fault::DecayForgotten) { &no_rate } else { gates.rate };
+        self.cpu.gated_delta(qkv, &DeltaGates { rate, ..*gates }, state, rule)
+    }
+
     fn cache_write(&self, cache: &mut Cache, at: usize, k: &Tensor, v: &Tensor) -> Result<()> {
         self.cpu.cache_write(cache, at, k, v)?;
         if self.has(Fault::CacheWritesAtZero) { self.cpu.cache_write(cache, 0, k, v) } else { Ok(()) }
@@ -237,6 +274,11 @@ fn every_fault_is_found_where_it_is() {
         (Fault::CacheWritesAtZero, "attention_cached"),
         (Fault::CacheReadsAll, "attention_cached"),
         (Fault::CacheCopiesLess, "cache_copy"),
+        (Fault::HistoryForgotten, "causal_conv"),
+        (Fault::StateForgotten, "gated_delta"),
+        (Fault::DecayForgotten, "gated_delta"),
+        (Fault::SigmoidForSilu, "sigmoid_gate"),
+        (Fault::ExpertForgotten, "experts"),
         (Fault::PaddingSidesSwapped, "conv2d"),
         (Fault::UpsampleForgotten, "conv2d"),
         (Fault::SiluForgotten, "channel_norm"),

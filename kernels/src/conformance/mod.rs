@@ -13,6 +13,7 @@ mod outcome;
 // the cases, by the kind of operation
 mod arrangement;
 mod attention;
+mod delta;
 mod elementwise;
 mod pictures;
 mod refusals;
@@ -34,6 +35,7 @@ pub fn run<B: Backend>(backend: &B, tolerance: Tolerance) -> Report {
     elementwise::run(&mut suite);
     tokens::run(&mut suite);
     attention::run(&mut suite);
+    delta::run(&mut suite);
     pictures::run(&mut suite);
     refusals::run(&mut suite);
     Report { device: backend.describe(), outcomes: suite.outcomes }

@@ -1,7 +1,7 @@
 //! What the operations compute, as plain loops in `f64`: written to be read, not to be fast.
 
 use super::array::Array;
-use crate::{Activation, Conv2d, Rotary};
+use crate::{Activation, Conv2d, DeltaRule, Rotary};
 
 /// `[a, b]` to `[b, a]`.
 pub(super) fn transpose(x: &Array) -> Array {
@@ -204,4 +204,84 @@ pub(super) fn duplicate_up(x: &Array, channels: usize, time: usize, space: usize
     }
     let area = h * space * w * space;
     Array::build(&[channels, h * space, w * space], |i| frames.values[(i / area * time + time - 1) * area + i % area])
+}
+
+/// A causal convolution over the tokens of each channel, then SiLU.
+pub(super) fn causal_conv(x: &Array, history: &Array, weight: &Array) -> Array {
+    let (c, taps) = (weight.shape[0], weight.shape[1]);
+    let all = [history.values.as_slice(), &x.values].concat();
+    Array::build(&x.shape, |i| {
+        let (token, channel) = (i / c, i % c);
+        let sum = (0..taps).map(|tap| weight.values[channel * taps + tap] * all[(token + tap) * c + channel]).sum();
+        activate(sum, Activation::Silu)
+    })
+}
+
+/// The gated delta rule with the gates `a`, `b`, rate and bias: outputs, and the state afterwards.
+pub(super) fn gated_delta(
+    qkv: &Array,
+    [a, b, rate, bias]: [&Array; 4],
+    state: &Array,
+    rule: DeltaRule,
+) -> (Array, Array) {
+    let DeltaRule { key_heads, value_heads, key_dim, value_dim } = rule;
+    let n = qkv.shape[0];
+    let unit = |x: &[f64]| -> Vec<f64> {
+        let length = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
+        x.iter().map(|x| x / length).collect()
+    };
+    let (mut out, mut state) = (Array::build(&[n, value_heads * value_dim], |_| 0.0), state.clone());
+    for token in 0..n {
+        let row = &qkv.values[token * rule.width()..][..rule.width()];
+        for head in 0..value_heads {
+            let key_head = head / (value_heads / key_heads);
+            let q = unit(&row[key_head * key_dim..][..key_dim]);
+            let k = unit(&row[(key_heads + key_head) * key_dim..][..key_dim]);
+            let v = &row[2 * key_heads * key_dim + head * value_dim..][..value_dim];
+            let gate = token * value_heads + head;
+            let decay = (-rate.values[head] * (a.values[gate] + bias.values[head]).exp().ln_1p()).exp();
+            let beta = 1.0 / (1.0 + (-b.values[gate]).exp());
+            let s = &mut state.values[head * key_dim * value_dim..][..key_dim * value_dim];
+            for s in s.iter_mut() {
+                *s *= decay;
+            }
+            for j in 0..value_dim {
+                let held: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * k[i]).sum();
+                let delta = beta * (v[j] - held);
+                (0..key_dim).for_each(|i| s[i * value_dim + j] += k[i] * delta);
+                let read: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * q[i]).sum();
+                out.values[token * value_heads * value_dim + head * value_dim + j] = read / (key_dim as f64).sqrt();
+            }
+        }
+    }
+    (out, state)
+}
+
+/// A mixture of experts; `between` is what happens to the inner activations.
+pub(super) fn experts(
+    x: &Array,
+    logits: &Array,
+    top: usize,
+    (gate_up, down): (&Array, &Array),
+    between: impl Fn(&Array) -> Array,
+) -> Array {
+    let (channels, inner, count) = (gate_up.shape[1], down.shape[1], logits.shape[1]);
+    let mut out = Array::build(&x.shape, |_| 0.0);
+    for token in 0..x.shape[0] {
+        let row = &logits.values[token * count..][..count];
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        let sum: f64 = order[..top].iter().map(|&expert| row[expert].exp()).sum();
+        for &expert in &order[..top] {
+            let token_row = x.rows(token, 1);
+            let both = linear(&token_row, &gate_up.rows(expert * 2 * inner, 2 * inner), None);
+            let hidden =
+                Array::build(&[1, inner], |i| activate(both.values[i], Activation::Silu) * both.values[inner + i]);
+            let result = linear(&between(&hidden), &down.rows(expert * channels, channels), None);
+            for (i, value) in result.values.iter().enumerate() {
+                out.values[token * channels + i] += row[expert].exp() / sum * value;
+            }
+        }
+    }
+    out
 }

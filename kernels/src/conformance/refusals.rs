@@ -1,7 +1,7 @@
 //! Operands that do not fit must be refused, not computed with.
 
 use super::{Array, Suite};
-use crate::{Attention, Backend, Conv2d, Matrix, Result, Rotary, Visible};
+use crate::{Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary, Visible};
 
 pub(super) fn run<B: Backend>(suite: &mut Suite<'_, B>) {
     if let Err(error) = refuse(suite) {
@@ -71,6 +71,8 @@ fn refuse<B: Backend>(suite: &mut Suite<'_, B>) -> Result<()> {
     suite.refused("attention", "a query that sees nothing", &attend(&tall, &tall, counts(&[1, 0, 2])));
     suite.refused("attention", "more keys than there are", &attend(&tall, &tall, counts(&[1, 2, 5])));
 
+    linear_attention(suite)?;
+
     let mut cache = backend.cache(4, 8)?;
     suite.refused("cache_write", "tokens past the end", &backend.cache_write(&mut cache, 2, &x, &x));
     suite.refused("cache_write", "a start past all numbers", &backend.cache_write(&mut cache, usize::MAX, &x, &x));
@@ -108,5 +110,50 @@ fn refuse<B: Backend>(suite: &mut Suite<'_, B>) -> Result<()> {
     suite.refused("duplicate_up", "uneven repeats", &backend.duplicate_up(&picture, 1, 1, 2));
     suite.refused("duplicate_up", "no time", &backend.duplicate_up(&picture, 3, 0, 2));
     suite.refused("duplicate_up", "two axes", &backend.duplicate_up(&x, 3, 1, 2));
+    Ok(())
+}
+
+fn linear_attention<B: Backend>(suite: &mut Suite<'_, B>) -> Result<()> {
+    let backend = suite.backend;
+    let zeros = |shape: &[usize]| backend.upload(&vec![0.0; shape.iter().product()], shape);
+    let weight = |rows, columns| backend.load(&Matrix::from_f32(&vec![0.0; rows * columns], rows, columns)?);
+    let (x, wide, tall) = (zeros(&[3, 8])?, zeros(&[3, 9])?, zeros(&[4, 8])?);
+    suite.refused("sigmoid_gate", "unequal shapes", &backend.sigmoid_gate(&tall, &x));
+    suite.refused("sigmoid_gate", "gates of other rows", &backend.sigmoid_gate(&zeros(&[4, 1])?, &x));
+
+    let (logits, gate_up, down) = (zeros(&[3, 2])?, weight(2 * 2 * 5, 8)?, weight(2 * 8, 5)?);
+    let (other_tokens, other_experts, other_width) = (zeros(&[4, 2])?, weight(3 * 2 * 5, 8)?, weight(2 * 9, 5)?);
+    let experts = |logits, top, gate_up, down| backend.experts(&x, logits, top, gate_up, down);
+    suite.refused("experts", "none chosen", &experts(&logits, 0, &gate_up, &down));
+    suite.refused("experts", "more than there are", &experts(&logits, 3, &gate_up, &down));
+    suite.refused("experts", "a router's output of other tokens", &experts(&other_tokens, 1, &gate_up, &down));
+    suite.refused("experts", "weights of other experts", &experts(&logits, 1, &other_experts, &down));
+    suite.refused("experts", "another width", &experts(&logits, 1, &gate_up, &other_width));
+
+    let (history, taps) = (zeros(&[3, 8])?, zeros(&[8, 4])?);
+    suite.refused("causal_conv", "a short history", &backend.causal_conv(&x, &zeros(&[2, 8])?, &taps));
+    suite.refused("causal_conv", "other channels", &backend.causal_conv(&wide, &history, &taps));
+    suite.refused("causal_conv", "no taps", &backend.causal_conv(&x, &history, &zeros(&[8, 0])?));
+
+    let rule = DeltaRule { key_heads: 1, value_heads: 2, key_dim: 2, value_dim: 3 };
+    let (qkv, state, gate, vector) = (zeros(&[3, 10])?, zeros(&[2, 2, 3])?, zeros(&[3, 2])?, zeros(&[2])?);
+    let fine = DeltaGates { a: &gate, b: &gate, rate: &vector, bias: &vector };
+    suite.refused("gated_delta", "rows of another width", &backend.gated_delta(&wide, &fine, &state, rule));
+    let other = zeros(&[2, 3, 2])?;
+    suite.refused("gated_delta", "a state of another shape", &backend.gated_delta(&qkv, &fine, &other, rule));
+    let uneven = DeltaRule { key_heads: 3, value_heads: 2, ..rule };
+    suite.refused("gated_delta", "uneven heads", &backend.gated_delta(&qkv, &fine, &state, uneven));
+    let fewer = zeros(&[2, 2])?;
+    suite.refused(
+        "gated_delta",
+        "gates of fewer tokens",
+        &backend.gated_delta(&qkv, &DeltaGates { a: &fewer, ..fine }, &state, rule),
+    );
+    let long = zeros(&[3])?;
+    suite.refused(
+        "gated_delta",
+        "a bias of another length",
+        &backend.gated_delta(&qkv, &DeltaGates { bias: &long, ..fine }, &state, rule),
+    );
     Ok(())
 }

@@ -66,6 +66,16 @@ impl Function<2> for SwiGlu {
     }
 }
 
+#[derive(Clone, Copy)]
+struct SigmoidGate;
+
+impl Function<2> for SigmoidGate {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, [gate, x]: [S::V; 2]) -> S::V {
+        math::swish(s, x, gate)
+    }
+}
+
 /// Fills `out` with a function of operands of the same length.
 struct Map<'a, F, const N: usize> {
     function: F,
@@ -111,6 +121,21 @@ pub(super) fn activate(x: &Tensor, function: Activation) -> Result<Tensor> {
 
 pub(super) fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     zip("swiglu", SwiGlu, gate, up)
+}
+
+pub(super) fn sigmoid_gate(gate: &Tensor, x: &Tensor) -> Result<Tensor> {
+    let (n, c) = tensor::dims2(x, "sigmoid_gate")?;
+    if gate.dims() != [n, 1] || c == 1 {
+        return zip("sigmoid_gate", SigmoidGate, gate, x);
+    }
+    let (gate, values) = (tensor::view(gate)?, tensor::view(x)?);
+    let (gate, values) = (&*gate, &*values);
+    let mut out = vec![0.0; values.len()];
+    parallel::pieces(&mut out, c, |i, out| {
+        let share = 1.0 / (1.0 + (-gate[i]).exp());
+        dispatch(Map { function: Affine(share, 0.0), operands: [&values[i * c..]], out });
+    });
+    tensor::from_vec(out, &[n, c])
 }
 
 pub(super) fn gated_add(x: &Tensor, gate: &Tensor, y: &Tensor) -> Result<Tensor> {

@@ -43,7 +43,7 @@ pub(super) fn silu<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// `x / (1 + e^-y)`.
 #[inline(always)]
-fn swish<S: Simd>(s: S, x: S::V, y: S::V) -> S::V {
+pub(super) fn swish<S: Simd>(s: S, x: S::V, y: S::V) -> S::V {
     s.div(x, s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), y))))
 }
 

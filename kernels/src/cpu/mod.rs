@@ -5,7 +5,7 @@
 
 use candle_core::Tensor;
 
-use crate::{Activation, Attention, Backend, Conv2d, Matrix, Result, Rotary};
+use crate::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary};
 
 // candle tensor ↔ slices
 mod tensor;
@@ -20,7 +20,9 @@ mod arrange;
 mod attention;
 mod cache;
 mod conv;
+mod delta;
 mod elementwise;
+mod experts;
 mod gemm;
 mod linear;
 mod norm;
@@ -130,6 +132,10 @@ impl Backend for Cpu {
         elementwise::swiglu(gate, up)
     }
 
+    fn sigmoid_gate(&self, gate: &Tensor, x: &Tensor) -> Result<Tensor> {
+        elementwise::sigmoid_gate(gate, x)
+    }
+
     fn embed(&self, table: &Matrix, ids: &[u32]) -> Result<Tensor> {
         linear::embed(table, ids)
     }
@@ -152,6 +158,24 @@ impl Backend for Cpu {
 
     fn attention(&self, q: &Tensor, k: &Tensor, v: &Tensor, shape: Attention<'_>) -> Result<Tensor> {
         attention::attention(q, k, v, shape)
+    }
+
+    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, gate_up: &Matrix, down: &Matrix) -> Result<Tensor> {
+        experts::experts(x, logits, top, gate_up, down, self.products)
+    }
+
+    fn causal_conv(&self, x: &Tensor, history: &Tensor, weight: &Tensor) -> Result<Tensor> {
+        delta::causal_conv(x, history, weight)
+    }
+
+    fn gated_delta(
+        &self,
+        qkv: &Tensor,
+        gates: &DeltaGates<'_, Tensor>,
+        state: &Tensor,
+        rule: DeltaRule,
+    ) -> Result<(Tensor, Tensor)> {
+        delta::gated_delta(qkv, gates, state, rule)
     }
 
     fn cache(&self, capacity: usize, width: usize) -> Result<Cache> {
