@@ -263,3 +263,6 @@ impl<B: Backend> PrefixCache<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

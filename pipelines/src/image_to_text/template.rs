@@ -243,4 +243,4 @@ fn explain(error: &minijinja::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
