@@ -1,29 +1,30 @@
-//! Lists the demo model's files for `src/demo.rs`, which compiles them into the program.
+//! Lists the demo models' files for `src/demo.rs`, which compiles them into the program.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-const FOLDER: &str = "assets/models/painter";
+const FOLDER: &str = "assets/models";
+const MODELS: [&str; 2] = ["painter", "looker"];
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={FOLDER}");
-    if env::var_os("CARGO_FEATURE_DEMO").is_none() {
-        return Ok(());
+    for model in MODELS {
+        let root = path_variable("CARGO_MANIFEST_DIR").join(FOLDER).join(model);
+        let mut files = Vec::new();
+        if env::var_os("CARGO_FEATURE_DEMO").is_some() && root.is_dir() {
+            list(&root, &mut files)?;
+        }
+        files.sort();
+        let mut table = String::from("&[\n");
+        for file in &files {
+            let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy().replace('\\', "/");
+            table += &format!("    ({name:?}, include_bytes!({:?})),\n", file.to_string_lossy());
+        }
+        table.push_str("]\n");
+        fs::write(path_variable("OUT_DIR").join(model).with_extension("rs"), table)?;
     }
-    let root = path_variable("CARGO_MANIFEST_DIR").join(FOLDER);
-    let mut files = Vec::new();
-    if root.is_dir() {
-        list(&root, &mut files)?;
-    }
-    files.sort();
-    let mut table = String::from("&[\n");
-    for file in &files {
-        let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy().replace('\\', "/");
-        table += &format!("    ({name:?}, include_bytes!({:?})),\n", file.to_string_lossy());
-    }
-    table.push_str("]\n");
-    fs::write(path_variable("OUT_DIR").join("demo.rs"), table)
+    Ok(())
 }
 
 fn path_variable(name: &str) -> PathBuf {

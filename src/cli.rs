@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod describe;
+
+pub use describe::{Describe, Think};
+
 /// Largest side of a picture, in pixels.
 const SIDE: std::ops::RangeInclusive<i64> = 32..=16384;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted by Ctrl-C.";
 
-/// Paints pictures from text with Qwen-Image 2.1.
+/// Paints pictures from text with Qwen-Image 2.1, and answers questions about pictures with Qwen3-VL.
 #[derive(Debug, Parser)]
 #[command(name = "atelier", version, about, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub struct Cli {
@@ -24,6 +28,20 @@ pub enum Command {
     /// Paint pictures from a text.
     #[command(after_help = EXIT_CODES, allow_negative_numbers = true)]
     Generate(Box<Generate>),
+    /// Look at pictures and answer a question about them.
+    #[command(after_help = EXIT_CODES, allow_negative_numbers = true)]
+    Describe(Box<Describe>),
+}
+
+impl Command {
+    /// The word that was typed.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Generate(_) => "generate",
+            Self::Describe(_) => "describe",
+        }
+    }
 }
 
 /// Flags of `atelier generate`.

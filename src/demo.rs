@@ -1,9 +1,8 @@
-//! The demo model that is compiled into the program.
+//! The demo models that are compiled into the program: names and contents of their files, as in a checkpoint folder.
+//! Empty when the program was built without the `demo` feature, or `assets/models` does not have the model.
 
-/// Names and contents of its files, as in a checkpoint folder; empty when the program was built without it.
-#[cfg(feature = "demo")]
-pub const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/demo.rs"));
+/// The painter.
+pub const PAINTER: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/painter.rs"));
 
-/// Names and contents of its files; none, as the program was built without the `demo` feature.
-#[cfg(not(feature = "demo"))]
-pub const FILES: &[(&str, &[u8])] = &[];
+/// The looker.
+pub const LOOKER: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/looker.rs"));

@@ -25,6 +25,8 @@ pub struct Display {
     /// On a terminal.
     bar: Option<ProgressBar>,
     pictures: usize,
+    /// Whether a stage that ended makes a line where there is no bar.
+    stages: bool,
     state: Mutex<State>,
 }
 
@@ -49,7 +51,15 @@ impl Display {
             bar
         });
         let state = State { steps: 0, seconds: 0.0, series: 1, line: Instant::now() };
-        Self { verbosity, bar, pictures, state: Mutex::new(state) }
+        Self { verbosity, bar, pictures, stages: true, state: Mutex::new(state) }
+    }
+
+    /// A display for an answer: stages make lines with `-v` only, and the bar makes way for the text.
+    #[must_use]
+    pub fn of_answer(verbosity: Verbosity) -> Self {
+        let mut display = Self::new(verbosity, 1);
+        display.stages = false;
+        display
     }
 
     /// A line that stays, unless quiet.
@@ -111,10 +121,14 @@ impl Display {
     }
 
     fn finished(&self, timing: &Timing) {
-        if timing.stage == Stage::Denoise {
-            self.stepped(timing);
-        } else if self.bar.is_none() || self.verbosity == Verbosity::Verbose {
-            self.line(&describe(timing));
+        match timing.stage {
+            Stage::Denoise => self.stepped(timing),
+            // it would stand in the middle of the answer
+            Stage::Decode => {}
+            _ if self.stages && self.bar.is_none() || self.verbosity == Verbosity::Verbose => {
+                self.line(&describe(timing));
+            }
+            _ => {}
         }
     }
 

@@ -25,9 +25,9 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Prints an error with its causes, once, and says how the program ends. A reader that closed standard output has what
-/// it wanted: that is success.
+/// it wanted: that is success. `command` is the word whose help is recommended.
 #[must_use]
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub fn report(error: &anyhow::Error, command: &str) -> ExitCode {
     // The error itself and no cause of it: a picture that could not be written to a pipe is a failure.
     if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
@@ -38,7 +38,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     say(&format!("error: {}", message(error)));
     if error.is::<Usage>() {
-        say("\nFor more information, try 'atelier generate --help'.");
+        say(&format!("\nFor more information, try 'atelier {command} --help'."));
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)

@@ -1,6 +1,6 @@
 //! Ctrl-C → cancellation. The first asks the run to stop, the second ends the program.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -32,6 +32,60 @@ pub fn cancel_on_ctrl_c(cancel: Cancel, quiet: bool) -> anyhow::Result<()> {
         }
     })
     .context("the Ctrl-C handler could not be installed")
+}
+
+/// The answers of a conversation: Ctrl-C stops the one that is being given, and not the program.
+#[derive(Debug)]
+pub struct Answers(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+enum State {
+    Answering(Cancel),
+    /// Nothing runs that could be stopped.
+    Waiting,
+    /// The same, and Ctrl-C was pressed: again, and the program ends.
+    Warned,
+}
+
+impl Answers {
+    /// Installs the handler.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn new() -> anyhow::Result<Self> {
+        let state = Arc::new(Mutex::new(State::Waiting));
+        let shared = Arc::clone(&state);
+        ctrlc::set_handler(move || {
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*state {
+                State::Answering(cancel) if !cancel.is_cancelled() => cancel.cancel(),
+                State::Waiting => {
+                    say("\npress Ctrl-C again to end, or type /quit");
+                    *state = State::Warned;
+                }
+                State::Answering(_) | State::Warned => end(),
+            }
+        })
+        .context("the Ctrl-C handler could not be installed")?;
+        Ok(Self(state))
+    }
+
+    /// An answer begins: from now on Ctrl-C sets this token.
+    #[must_use]
+    pub fn begin(&self) -> Cancel {
+        let cancel = Cancel::default();
+        self.set(State::Answering(cancel.clone()));
+        cancel
+    }
+
+    /// The answer has ended.
+    pub fn end(&self) {
+        self.set(State::Waiting);
+    }
+
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
 }
 
 #[expect(clippy::exit, reason = "the second Ctrl-C does not wait for the computation")]

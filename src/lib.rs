@@ -6,8 +6,10 @@
 pub mod cli;
 // what was typed → what it means
 pub mod settings;
-// the model that is compiled in
+// the models that are compiled in
 pub mod demo;
+// files, standard input, data URIs → pictures
+pub mod pictures;
 // files → reference pictures
 pub mod references;
 // events → lines and bars

@@ -8,11 +8,13 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
+    let name = command.name();
     let result = match command {
         Command::Generate(typed) => settings::generate(typed).and_then(commands::generate::run),
+        Command::Describe(typed) => settings::describe(typed).and_then(|settings| commands::describe::run(&settings)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
+        Err(error) => failure::report(&error, name),
     }
 }

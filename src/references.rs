@@ -1,14 +1,15 @@
 //! Files → reference pictures: any common format, upright, RGBA, within limits.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use atelier_pipelines::image_to_text::picture::{FILE_LIMIT, decode_rgba};
+use atelier_pipelines::image_to_text::picture::decode_rgba;
 use image::RgbaImage;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use crate::pictures::read_all;
 
 /// A reference picture's file: where, and what was in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,8 @@ impl Reference {
     /// When the file cannot be read, is no picture, is too large, or has changed.
     pub fn read(&mut self) -> Result<RgbaImage> {
         let name = self.path.display().to_string();
-        let bytes = read_file(&self.path).with_context(|| format!("{name}: the reference picture cannot be read"))?;
+        let bytes = File::open(&self.path).map_err(Into::into).and_then(read_all);
+        let bytes = bytes.with_context(|| format!("{name}: the reference picture cannot be read"))?;
         let sha256 = hexadecimal(&Sha256::digest(&bytes));
         if !self.sha256.is_empty() && self.sha256 != sha256 {
             bail!(
@@ -46,16 +48,6 @@ impl Reference {
         self.sha256 = sha256;
         Ok(picture)
     }
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_LIMIT {
-        bail!("the file is larger than {} MiB", FILE_LIMIT >> 20);
-    }
-    Ok(bytes)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

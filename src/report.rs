@@ -9,6 +9,8 @@ use serde::Serialize;
 use crate::display::precise;
 use crate::recipe::VERSION;
 
+pub mod answer;
+
 /// What all runs of one stage took together.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Total {

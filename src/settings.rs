@@ -13,12 +13,16 @@ use crate::recipe::{Recipe, VERSION};
 use crate::references::Reference;
 use crate::{demo, output};
 
+mod describe;
+
+pub use describe::{Describe, describe};
+
 /// The name of the model inside the program.
 pub const DEMO: &str = "demo";
 /// The variable that names the model when no flag does.
 const MODEL_VARIABLE: &str = "ATELIER_MODEL";
-/// Longest prompt file, in bytes: far beyond what the model can take.
-const PROMPT_LIMIT: u64 = 1 << 20;
+/// Longest text, in bytes: far beyond what the models can take.
+pub const TEXT_LIMIT: u64 = 1 << 20;
 
 /// How much is said on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +70,7 @@ pub fn generate(typed: Box<cli::Generate>) -> Result<Generate> {
     let mut notices = Vec::new();
     let recipe = recipe(&typed, &mut notices)?;
     let (seeds, drawn) = seeds(&typed, recipe.seed)?;
-    let files = files(&recipe.model)?;
+    let files = files(&recipe.model, "diffusers layout", demo::PAINTER)?;
     if !recipe.references.is_empty() && matches!(files, Files::Embedded(_)) {
         bail!("the demo model was not trained to look at reference pictures: give a checkpoint with --model");
     }
@@ -74,11 +78,7 @@ pub fn generate(typed: Box<cli::Generate>) -> Result<Generate> {
     if let Some(path) = &typed.timings {
         output::check(path)?;
     }
-    let verbosity = match (typed.quiet, typed.verbose) {
-        (true, _) => Verbosity::Quiet,
-        (_, true) => Verbosity::Verbose,
-        _ => Verbosity::Normal,
-    };
+    let verbosity = verbosity(typed.quiet, typed.verbose);
     let cli::Generate { low_memory, timings, json, .. } = typed;
     Ok(Generate { recipe, seeds, drawn, files, low_memory, targets, timings, json, verbosity, notices })
 }
@@ -87,7 +87,7 @@ pub fn generate(typed: Box<cli::Generate>) -> Result<Generate> {
 fn recipe(typed: &cli::Generate, notices: &mut Vec<String>) -> Result<Recipe> {
     let prompt = match (&typed.prompt, &typed.prompt_flag) {
         (Some(text), _) => Some(text.clone()),
-        (None, Some(flag)) => Some(prompt_of(flag)?),
+        (None, Some(flag)) => Some(text_of(flag, "prompt")?),
         (None, None) => None,
     };
     let model = typed.model.clone();
@@ -102,7 +102,7 @@ fn recipe(typed: &cli::Generate, notices: &mut Vec<String>) -> Result<Recipe> {
         recipe
     } else {
         let missing = || Usage("what to paint? Give a prompt, or --from-image".into());
-        Recipe::new(prompt.ok_or_else(missing)?, model.unwrap_or_else(usual_model))
+        Recipe::new(prompt.ok_or_else(missing)?, model.unwrap_or_else(|| usual_model(MODEL_VARIABLE)))
     };
     for text in std::iter::once(&recipe.prompt).chain(&typed.negative_prompt) {
         if text.contains('\0') {
@@ -138,22 +138,30 @@ fn put<T>(slot: &mut T, typed: Option<T>) {
     }
 }
 
-/// The text that `-p` stands for: `@file`, `-` or the words themselves. Line ends at the end are no part of it.
-fn prompt_of(flag: &str) -> Result<String> {
+/// The text that a flag stands for: `@file`, `-` or the words themselves. Line ends at the end are no part of it.
+fn text_of(flag: &str, what: &str) -> Result<String> {
     let (name, reader): (&str, Box<dyn std::io::Read>) = match (flag, flag.strip_prefix('@')) {
         ("-", _) => ("standard input", Box::new(std::io::stdin())),
         (_, Some(path)) => {
-            (path, Box::new(std::fs::File::open(path).with_context(|| format!("the prompt file {path}"))?))
+            (path, Box::new(std::fs::File::open(path).with_context(|| format!("the {what} file {path}"))?))
         }
         _ => return Ok(flag.into()),
     };
     let mut bytes = Vec::new();
-    reader.take(PROMPT_LIMIT + 1).read_to_end(&mut bytes).with_context(|| format!("the prompt from {name}"))?;
-    if bytes.len() as u64 > PROMPT_LIMIT {
-        bail!("the prompt from {name} is longer than {} KiB", PROMPT_LIMIT >> 10);
+    reader.take(TEXT_LIMIT + 1).read_to_end(&mut bytes).with_context(|| format!("the {what} from {name}"))?;
+    if bytes.len() as u64 > TEXT_LIMIT {
+        bail!("the {what} from {name} is longer than {} KiB", TEXT_LIMIT >> 10);
     }
-    let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("the prompt from {name} is not UTF-8 text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("the {what} from {name} is not UTF-8 text"))?;
     Ok(text.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']).into())
+}
+
+fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
+    match (quiet, verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
 }
 
 /// Width and height as typed; one alone takes the other from the old picture or makes a square.
@@ -188,16 +196,18 @@ fn seeds(typed: &cli::Generate, recorded: u64) -> Result<(Vec<u64>, bool)> {
     let (first, drawn) = match (typed.seed, &typed.from_image) {
         (Some(Seed::Fixed(seed)), _) => (seed, false),
         (None, Some(_)) => (recorded, false),
-        // 32 bits are enough and easy to type again
-        (Some(Seed::Random) | None, _) => {
-            (u64::from(getrandom::u32().map_err(|error| anyhow::anyhow!("no seed could be drawn: {error}"))?), true)
-        }
+        (Some(Seed::Random) | None, _) => (draw_seed()?, true),
     };
     let count = u64::from(typed.count);
     if first.checked_add(count - 1).is_none() {
         bail!(Usage(format!("--seed {first} leaves no room for {count} pictures: seeds end at {}", u64::MAX)));
     }
     Ok(((0..count).map(|index| first + index).collect(), drawn))
+}
+
+/// 32 bits are enough and easy to type again.
+fn draw_seed() -> Result<u64> {
+    Ok(u64::from(getrandom::u32().map_err(|error| anyhow::anyhow!("no seed could be drawn: {error}"))?))
 }
 
 fn device(device: Device) -> Result<()> {
@@ -210,21 +220,21 @@ fn device(device: Device) -> Result<()> {
 }
 
 /// The model when none is typed.
-fn usual_model() -> PathBuf {
-    std::env::var_os(MODEL_VARIABLE).filter(|value| !value.is_empty()).map_or_else(|| DEMO.into(), PathBuf::from)
+fn usual_model(variable: &str) -> PathBuf {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map_or_else(|| DEMO.into(), PathBuf::from)
 }
 
-fn files(model: &Path) -> Result<Files> {
+fn files(model: &Path, layout: &str, demo: &'static [(&str, &[u8])]) -> Result<Files> {
     if model != Path::new(DEMO) {
         if !model.is_dir() {
-            bail!("{}: there is no such folder: --model wants a checkpoint in diffusers layout", model.display());
+            bail!("{}: there is no such folder: --model wants a checkpoint in {layout}", model.display());
         }
         return Ok(Files::folder(model));
     }
-    if demo::FILES.is_empty() {
+    if demo.is_empty() {
         bail!("this build holds no demo model: give a checkpoint with --model");
     }
-    Ok(Files::Embedded(demo::FILES))
+    Ok(Files::Embedded(demo))
 }
 
 fn dtype(typed: cli::Dtype) -> text_to_image::Dtype {
@@ -251,9 +261,10 @@ mod tests {
     use super::*;
 
     fn typed(arguments: &[&str]) -> cli::Generate {
-        let cli::Command::Generate(typed) =
-            cli::Cli::try_parse_from(["atelier", "generate"].iter().chain(arguments)).unwrap().command;
-        *typed
+        match cli::Cli::try_parse_from(["atelier", "generate"].iter().chain(arguments)).unwrap().command {
+            cli::Command::Generate(typed) => *typed,
+            cli::Command::Describe(_) => unreachable!("generate was typed"),
+        }
     }
 
     #[test]

@@ -1,3 +1,5 @@
 //! One file per command.
 
+mod chat;
+pub mod describe;
 pub mod generate;

@@ -90,7 +90,7 @@ impl Folder {
     /// The program, with these arguments, ready to start here.
     pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_atelier"));
-        command.args(arguments).current_dir(self.path()).env_remove("ATELIER_MODEL");
+        command.args(arguments).current_dir(self.path()).env_remove("ATELIER_MODEL").env_remove("ATELIER_VISION_MODEL");
         command
     }
 
@@ -109,6 +109,19 @@ impl Folder {
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// The tiny checkpoint as one that looks: the folder "looker" in the Hub's layout.
+    pub(crate) fn with_looker(self) -> Self {
+        for part in ["text_encoder", "processor"] {
+            copy_folder(&tiny().join(part), &self.join("looker"));
+        }
+        self
+    }
+
+    /// `atelier describe` with the looker, with something on standard input.
+    pub(crate) fn look(&self, arguments: &[&str], input: &[u8]) -> Run {
+        self.with_input(&[&["describe", "--model", "looker"], arguments].concat(), input)
     }
 
     /// A small picture by the tiny checkpoint, with these arguments as well.

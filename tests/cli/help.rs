@@ -35,6 +35,34 @@ fn help_names_every_flag_and_the_exit_codes() {
     ] {
         assert!(help.contains(flag), "{flag} is not in the help");
     }
+    let help = folder.atelier(&["describe", "--help"]).ok().stdout;
+    for flag in [
+        "[IMAGE]...",
+        "--prompt",
+        "--system",
+        "--chat",
+        "--model",
+        "ATELIER_VISION_MODEL",
+        "--device",
+        "--prefill-chunk",
+        "--max-tokens",
+        "--stop",
+        "--think",
+        "--temperature",
+        "--top-p",
+        "--top-k",
+        "--min-p",
+        "--repetition-penalty",
+        "--presence-penalty",
+        "--seed",
+        "--timings",
+        "--json",
+        "--quiet",
+        "--verbose",
+        "130",
+    ] {
+        assert!(help.contains(flag), "{flag} is not in the help");
+    }
     assert!(folder.atelier(&["--help"]).ok().stdout.contains("Exit codes: 0 done"));
     assert!(folder.atelier(&["generate", "-h"]).ok().stdout.contains("-H, --height"));
 }

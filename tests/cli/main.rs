@@ -5,8 +5,10 @@
 mod harness;
 
 mod arguments;
+mod chat;
 mod damage;
 mod demo;
+mod describe;
 mod files;
 mod help;
 mod interrupt;

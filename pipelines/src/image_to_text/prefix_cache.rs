@@ -263,6 +263,3 @@ impl<B: Backend> PrefixCache<B> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

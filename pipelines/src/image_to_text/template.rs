@@ -243,4 +243,4 @@ fn explain(error: &minijinja::Error) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
