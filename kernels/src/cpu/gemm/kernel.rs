@@ -20,7 +20,7 @@ pub(in super::super) trait Tiles: Sized {
     const COLUMNS: usize;
 
     /// `left [rows, DEPTH] x right [depth, COLUMNS]` with at most [`ROWS`](Self::ROWS) rows and a depth of at most `DEPTH`:
-    /// what `left` has past that depth is not read. Every sum runs over depth in order.
+    /// what `left` has past that depth is not read. The order of every sum depends on the depth alone.
     fn tile(self, left: &[f32], right: &[f32], tile: &mut Tile);
 
     /// Turns a block around.
@@ -174,6 +174,9 @@ impl<W: Work> simd::Work for OnPairs<W> {
     }
 }
 
+/// Depth of a partial sum in plain loops.
+const PARTIAL: usize = 32;
+
 /// Plain loops for the compiler to vectorise.
 impl Tiles for Portable {
     const NAME: &'static str = "portable f32";
@@ -187,10 +190,18 @@ impl Tiles for Portable {
             let (first, second) = rows.split_at(DEPTH);
             let second = if second.is_empty() { first } else { second };
             let mut sums = [[0.0f32; 16]; 2];
-            for ((a, b), right) in first.iter().zip(second).zip(right.as_chunks::<16>().0) {
-                for j in 0..16 {
-                    sums[0][j] = multiply_add(*a, right[j], sums[0][j]);
-                    sums[1][j] = multiply_add(*b, right[j], sums[1][j]);
+            // Where products are rounded before they are summed, short partial sums make up for it.
+            let steps = first.chunks(PARTIAL).zip(second.chunks(PARTIAL)).zip(right.chunks(16 * PARTIAL));
+            for ((first, second), right) in steps {
+                let mut partial = [[0.0f32; 16]; 2];
+                for ((a, b), right) in first.iter().zip(second).zip(right.as_chunks::<16>().0) {
+                    for j in 0..16 {
+                        partial[0][j] = multiply_add(*a, right[j], partial[0][j]);
+                        partial[1][j] = multiply_add(*b, right[j], partial[1][j]);
+                    }
+                }
+                for (sum, partial) in sums.as_flattened_mut().iter_mut().zip(partial.as_flattened()) {
+                    *sum += partial;
                 }
             }
             *out = sums;
