@@ -268,8 +268,7 @@ impl<'a, B: Backend> Generation<'a, B> {
     pub(super) fn end(self) -> (Conversation<B>, Option<Answer>) {
         let mut sequence = Sequence::of(&self.prompt);
         sequence.ids.extend(&self.tokens);
-        sequence.ids.truncate(self.cache.len());
-        sequence.pictures.retain(|(start, _)| *start < sequence.ids.len());
+        let sequence = sequence.first(self.cache.len());
         let answer = self.finish.map(|finish| Answer {
             text: self.text,
             thinking: self.thinking,

@@ -66,7 +66,7 @@ pub use sampling::{Sampling, SamplingOverrides};
 pub use vision::{Features, VisionTower};
 
 use generate::{Limits, PictureFeatures, Start, check_context, first_capacity};
-use prefix_cache::{Known, Sequence};
+use prefix_cache::{Conversation, Known, Sequence};
 use sampling::Sampler;
 use text::TextStream;
 
@@ -150,21 +150,30 @@ impl<B: Backend> ImageToText<B> {
             self.prompter.prompt(&request.messages, request.thinking)
         })?;
         check_context(&prompt, self.defaults.context)?;
+        if request.thinking.is_some() && !self.prompter.template().switches_thinking() {
+            progress.notice("the chat template has no switch for thinking: it stays as it is");
+        }
         let tokens = request.max_tokens.min(self.defaults.context - prompt.ids.len());
         let limits = Limits { eos: &self.defaults.eos, tokens };
         memory.claim(self.id);
+        let backend = self.model.backend();
         let capacity = first_capacity(&prompt, limits);
-        let Known { cache, checkpoints, shared } =
-            memory.begin(self.model.backend(), &Sequence::of(&prompt), capacity)?;
+        let sequence = Sequence::of(&prompt);
+        let Known { cache, checkpoints, shared } = memory.begin(backend, &sequence, capacity)?;
         let cache = match cache {
             // A conversation that goes on has no room yet.
-            Some(cache) if cache.capacity() < capacity => {
-                cache.copy(self.model.backend(), cache.len(), None, capacity)?
-            }
+            Some(cache) if cache.capacity() < capacity => cache.copy(backend, cache.len(), None, capacity)?,
             Some(cache) => cache,
             None => self.model.cache(capacity)?,
         };
-        let (features, vision) = self.look(&prompt, cache.len(), memory, progress)?;
+        let (features, vision) = match self.look(&prompt, cache.len(), memory, progress) {
+            Ok(seen) => seen,
+            Err(error) => {
+                let sequence = sequence.first(cache.len());
+                memory.keep(Conversation { sequence, cache, checkpoints });
+                return Err(error);
+            }
+        };
         let sampler = Sampler::new(sampling, &prompt.ids);
         let stream = TextStream::new(self.prompter.tokenizer(), request.stop.clone(), prompt.thinking);
         let timings = Timings { vision, ..Timings::default() };

@@ -78,6 +78,13 @@ impl Sequence {
         Self { ids: prompt.ids.clone(), pictures }
     }
 
+    /// The first `length` tokens.
+    pub(super) fn first(mut self, length: usize) -> Self {
+        self.ids.truncate(length);
+        self.pictures.retain(|(start, _)| *start < length);
+        self
+    }
+
     /// How many tokens two sequences begin with in common.
     fn common(&self, other: &Self) -> usize {
         let ids = self.ids.iter().zip(&other.ids).take_while(|(a, b)| a == b).count();
@@ -263,3 +270,6 @@ impl<B: Backend> PrefixCache<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

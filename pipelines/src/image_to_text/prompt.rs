@@ -240,3 +240,6 @@ fn common_text(a: &str, b: &str) -> usize {
     let mut pairs = a.char_indices().zip(b.chars());
     pairs.find(|((_, a), b)| a != b).map_or(a.len().min(b.len()), |((at, _), _)| at)
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,9 +226,9 @@ fn nucleus(kept: &mut Vec<(u32, f64)>, mass: f64) {
     }
 }
 
-/// The larger weight first; of equal ones the smaller id.
+/// The larger weight first; of equal ones the larger id, as the reference keeps them (it sorts upwards and cuts in front).
 fn likelier(a: &(u32, f64), b: &(u32, f64)) -> std::cmp::Ordering {
-    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+    b.1.total_cmp(&a.1).then(b.0.cmp(&a.0))
 }
 
 /// The first of the largest.
@@ -263,3 +263,6 @@ impl SplitMix64 {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
+
+#[cfg(test)]
+mod tests;

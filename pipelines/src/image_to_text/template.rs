@@ -18,6 +18,8 @@ use crate::checkpoint::Files;
 use crate::{Error, Result};
 
 const NAME: &str = "chat template";
+/// The variable that says whether to think.
+const THINKING: &str = "enable_thinking";
 /// Steps that rendering may take: a template that never ends is an error. Real ones take a few hundred a message.
 const FUEL: u64 = 20_000_000;
 
@@ -64,6 +66,13 @@ impl ChatTemplate {
         self.parts
     }
 
+    /// Whether the template asks whether to think.
+    #[must_use]
+    pub fn switches_thinking(&self) -> bool {
+        let template = self.environment.get_template(NAME);
+        template.is_ok_and(|template| template.undeclared_variables(false).contains(THINKING))
+    }
+
     /// The file, for messages.
     #[must_use]
     pub fn file(&self) -> &Path {
@@ -96,7 +105,7 @@ impl ChatTemplate {
             ("add_generation_prompt", Value::from(answer)),
         ];
         variables.extend(self.special.iter().map(|(name, token)| (*name, Value::from(token.as_str()))));
-        variables.extend(thinking.map(|on| ("enable_thinking", Value::from(on))));
+        variables.extend(thinking.map(|on| (THINKING, Value::from(on))));
         let variables: Value = variables.into_iter().collect();
         let template = self.environment.get_template(NAME).map_err(|error| explain(&error))?;
         template.render(variables).map_err(|error| explain(&error))
@@ -243,4 +252,4 @@ fn explain(error: &minijinja::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -194,3 +194,6 @@ fn begun_stop(text: &str, stop: &[String]) -> usize {
     };
     stop.iter().map(begun).max().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,9 @@ use atelier_pipelines::image_to_text::{
 use atelier_pipelines::progress::Progress;
 use image::{Rgb, RgbImage};
 
+/// The families that there are tiny checkpoints of.
+pub(crate) const FAMILIES: [&str; 1] = ["qwen3_vl"];
+
 /// A file or folder under `tests/fixtures`.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)

@@ -3,4 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
 mod answers;
+mod behaviour;
 mod common;
+mod memory;

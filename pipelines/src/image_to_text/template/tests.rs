@@ -8,45 +8,55 @@ use super::super::picture::Picture;
 use super::*;
 use crate::fixtures::folder;
 
+/// `chat.json`: conversations, and what transformers makes of them.
 #[derive(Deserialize)]
-struct Fixture {
+pub(in super::super) struct Fixture {
     conversations: BTreeMap<String, Vec<Turn>>,
-    renders: Vec<Render>,
+    pub(in super::super) renders: Vec<Render>,
 }
 
 #[derive(Deserialize)]
 struct Turn {
     role: Role,
-    content: Vec<TurnPart>,
+    content: Vec<Part>,
     reasoning_content: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum TurnPart {
+enum Part {
     Text { text: String },
     Image { size: (u32, u32) },
 }
 
 #[derive(Deserialize)]
-struct Render {
-    template: String,
-    conversation: String,
+pub(in super::super) struct Render {
+    pub(in super::super) template: String,
+    pub(in super::super) conversation: String,
     answer: bool,
-    thinking: Option<bool>,
+    pub(in super::super) thinking: Option<bool>,
     text: Option<String>,
     error: Option<String>,
+    /// The tokens, with the pictures looked at.
+    pub(in super::super) ids: Option<Vec<u32>>,
 }
 
-fn message(turn: &Turn) -> Message {
-    let part = |part: &TurnPart| match part {
-        TurnPart::Text { text } => Content::Text(text.clone()),
-        TurnPart::Image { size: (w, h) } => Content::Image(Arc::new(Picture::new(RgbImage::new(*w, *h)))),
-    };
-    Message {
-        role: turn.role,
-        content: turn.content.iter().map(part).collect(),
-        thinking: turn.reasoning_content.clone(),
+impl Fixture {
+    pub(in super::super) fn read() -> Self {
+        serde_json::from_slice(&std::fs::read(folder().join("chat.json")).unwrap()).unwrap()
+    }
+
+    pub(in super::super) fn messages(&self, conversation: &str) -> Vec<Message> {
+        let part = |part: &Part| match part {
+            Part::Text { text } => Content::Text(text.clone()),
+            Part::Image { size: (w, h) } => Content::Image(Arc::new(Picture::new(RgbImage::new(*w, *h)))),
+        };
+        let message = |turn: &Turn| Message {
+            role: turn.role,
+            content: turn.content.iter().map(part).collect(),
+            thinking: turn.reasoning_content.clone(),
+        };
+        self.conversations[conversation].iter().map(message).collect()
     }
 }
 
@@ -57,13 +67,14 @@ fn template(source: &str) -> Result<ChatTemplate> {
 
 #[test]
 fn conversations_read_as_transformers_renders_them() {
-    let fixture: Fixture = serde_json::from_slice(&std::fs::read(folder().join("chat.json")).unwrap()).unwrap();
+    let fixture = Fixture::read();
     let mut compared = 0;
     for render in &fixture.renders {
         let source = std::fs::read_to_string(folder().join("chat").join(&render.template)).unwrap();
         let template = template(&source).unwrap();
         assert_eq!(template.parts(), render.template != "words.jinja", "{}", render.template);
-        let messages: Vec<Message> = fixture.conversations[&render.conversation].iter().map(message).collect();
+        assert_eq!(template.switches_thinking(), render.template != "plain.jinja", "{}", render.template);
+        let messages = fixture.messages(&render.conversation);
         let case = format!("{} {:?} {} {:?}", render.template, render.conversation, render.answer, render.thinking);
         match (template.render(&messages, render.answer, render.thinking), &render.text, &render.error) {
             (Ok(text), Some(expected), None) => assert_eq!(text, *expected, "{case}"),
