@@ -10,7 +10,7 @@ use atelier_kernels::Backend;
 use super::decoder::{Cache, Checkpoint};
 use super::inputs::Inputs;
 use super::model::Model;
-use super::prefix_cache::{Conversation, Sequence};
+use super::prefix_cache::{Conversation, Sequence, thin};
 use super::prompt::Prompt;
 use super::request::{Answer, Event, Finish, Timings, Usage};
 use super::sampling::Sampler;
@@ -92,9 +92,9 @@ impl<'a, B: Backend> Generation<'a, B> {
         let known = cache.len();
         let mut marks = Vec::new();
         if cache.recurrent() {
-            // Where other prompts are likely to part: after each picture, before the answer, where some have parted.
+            // Where other prompts are likely to part: after each picture, before the answer, and where some have parted.
             marks.extend(prompt.images.iter().map(|image| image.slots.start + image.slots.grid.tokens()));
-            marks.extend([prompt.turn, prompt.ids.len(), shared]);
+            marks.extend([prompt.turn, shared]);
             marks.retain(|mark| (known + 1..=prompt.ids.len()).contains(mark));
             marks.sort_unstable();
             marks.dedup();
@@ -178,6 +178,7 @@ impl<'a, B: Backend> Generation<'a, B> {
         if stop == mark && !self.marks.is_empty() {
             self.marks.remove(0);
             self.checkpoints.push(self.cache.checkpoint());
+            thin(&mut self.checkpoints);
         }
         // Its visual tokens are in the cache now.
         for (features, image) in self.features.iter_mut().zip(&self.prompt.images) {

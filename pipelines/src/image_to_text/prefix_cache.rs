@@ -111,14 +111,14 @@ impl<B: Backend> Conversation<B> {
         }
         self.checkpoints.iter().map(Checkpoint::len).filter(|&length| length <= shared).max().unwrap_or(0)
     }
+}
 
-    /// Drops checkpoints until there are few: of two that are close together the first.
-    fn thin(&mut self) {
-        while self.checkpoints.len() > MAX_CHECKPOINTS {
-            let gap = |i: &usize| self.checkpoints[i + 1].len() - self.checkpoints[*i].len();
-            let Some(closest) = (0..self.checkpoints.len() - 1).min_by_key(gap) else { return };
-            self.checkpoints.remove(closest);
-        }
+/// Drops checkpoints, ascending, until there are few: of the two that are closest together the first.
+pub(super) fn thin<B: Backend>(checkpoints: &mut Vec<Checkpoint<B>>) {
+    while checkpoints.len() > MAX_CHECKPOINTS {
+        let gap = |&at: &usize| checkpoints[at + 1].len() - checkpoints[at].len();
+        let Some(closest) = (0..checkpoints.len() - 1).min_by_key(gap) else { return };
+        checkpoints.remove(closest);
     }
 }
 
@@ -241,7 +241,7 @@ impl<B: Backend> PrefixCache<B> {
         }
         new.checkpoints.sort_by_key(Checkpoint::len);
         new.checkpoints.dedup_by_key(|checkpoint| checkpoint.len());
-        new.thin();
+        thin(&mut new.checkpoints);
         self.conversations.push(Kept { used, bytes: new.bytes(), what: new });
         self.evict();
     }

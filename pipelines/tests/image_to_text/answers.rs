@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use atelier_kernels::Backend as _;
 use atelier_kernels::cpu::Cpu;
 use atelier_pipelines::image_to_text::{Content, Finish, Message, PrefixCache, Request, Role};
+use atelier_pipelines::progress::Cancel;
 use serde::Deserialize;
 
-use crate::common::{Checkpoint, answer, fixture, greedy, picture, user};
+use crate::common::{Checkpoint, FAMILIES, answer, fixture, greedy, picture, user};
 
 #[derive(Deserialize)]
 pub(crate) struct Conversation {
@@ -93,4 +95,38 @@ fn a_prompt_may_be_read_in_chunks() {
 fn what_is_known_changes_no_answer() {
     let known = compare(|_| (), PrefixCache::new(1 << 30));
     assert!(known > 100, "{known} tokens were known");
+}
+
+#[test]
+fn a_long_answer_is_what_one_pass_over_it_says() {
+    const TOKENS: usize = 300;
+    for family in FAMILIES {
+        let checkpoint = Checkpoint::of(family);
+        let looker = checkpoint.open();
+        let messages = vec![Message::ask([picture(0, 75, 50), picture(1, 64, 96)], "what is it?")];
+        let request = Request { max_tokens: TOKENS, ..greedy(messages.clone()) };
+        let found = answer(&looker, &request, &mut PrefixCache::off());
+        assert_eq!(found.tokens.len(), TOKENS, "{family}: choose another question, this one has a short answer");
+        let prompt = looker.prompter().prompt(&messages, None).unwrap();
+        let (model, cancel) = (looker.model(), Cancel::default());
+        let see = |picture: &_| {
+            let patches = looker.prompter().processor().patches(picture).unwrap();
+            model.see(&patches, &cancel).unwrap()
+        };
+        let features: Vec<_> = prompt.images.iter().map(|image| see(image.picture.pixels())).collect();
+        let pictures: Vec<_> = prompt.images.iter().map(|image| image.slots).zip(&features).collect();
+        let ids = [&prompt.ids[..], &found.tokens].concat();
+        let mut positions = prompt.positions.clone();
+        positions.extend((prompt.next..).take(TOKENS).map(|position| [position; 3]));
+        let inputs = model.part(&ids, &positions, 0..ids.len(), 0, &pictures).unwrap();
+        let states = model.read(&inputs, None, &cancel).unwrap();
+        let logits = model.backend().download(&model.logits(&states).unwrap()).unwrap();
+        let rows: Vec<_> = logits.chunks_exact(logits.len() / ids.len()).collect();
+        for (at, token) in found.tokens.iter().enumerate() {
+            let row = rows[prompt.ids.len() - 1 + at];
+            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            // Rounding may make two equal.
+            assert!(row[*token as usize] >= most - 1e-4, "{family}, token {at}");
+        }
+    }
 }
