@@ -1,43 +1,46 @@
-//! The referee: how good is a picture? So far the five dimensions it is judged in, those of Qwen-Image-Bench
-//! ([arXiv 2605.28091](https://arxiv.org/abs/2605.28091)).
+//! The referee: how good is a picture?
+//!
+//! ```text
+//! prompt, dims_en ── dimensions ─┐
+//! rubric ────────────────────────┴─ questions ── judge ── answers ── readings ── scores ── statistics
+//! ```
+//!
+//! A picture is judged as in Qwen-Image-Bench ([arXiv 2605.28091](https://arxiv.org/abs/2605.28091)): one question to a
+//! judge model for each dimension, answered by a JSON object with a score for each facet.
+//!
+//! ```
+//! use atelier_judge::{Applicable, Dimension, PictureScores, Reading, Rubric};
+//!
+//! let rubric = Rubric::default();
+//! let applicable = Applicable::parse("Quality / Detail / Noise");
+//! for dimension in applicable.dimensions() {
+//!     let question = rubric.question("a red apple", dimension);
+//!     assert!(question.before.contains("a red apple"));
+//! }
+//! let answer = r#"Sharp, no grain.</think>{"Detail": {"Noise": {"score": 2}, "Edge Clarity": {"score": 1}}}"#;
+//! let reading = Reading::of(answer, Dimension::Quality);
+//! let scores = PictureScores::new([(Dimension::Quality, reading)].into());
+//! assert_eq!(scores.total(), Some(80.0));
+//! ```
 
-use std::fmt;
+mod error;
+// dimensions, categories, facets
+mod hierarchy;
+// dims_en → what applies
+mod applicable;
+// prompt, dimension → question
+pub mod rubric;
+// answer → scores of facets
+mod reading;
+// scores of facets → categories, dimension, total
+mod scores;
+// scores of pictures → mean and spread
+mod statistics;
 
-/// A side of a picture that is judged on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dimension {
-    /// Realism, detail, resolution.
-    Quality,
-    /// Composition, colour, light, anatomy, feeling, style.
-    Aesthetics,
-    /// Whether the picture shows what the prompt says.
-    Alignment,
-    /// Fairness, safety, knowledge of the world.
-    RealWorldFidelity,
-    /// Imagination, lettering, design, storytelling.
-    CreativeGeneration,
-}
-
-impl Dimension {
-    /// Every dimension, in the order of the benchmark's tables.
-    pub const ALL: [Self; 5] =
-        [Self::Quality, Self::Aesthetics, Self::Alignment, Self::RealWorldFidelity, Self::CreativeGeneration];
-
-    /// The benchmark's name for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quality => "Quality",
-            Self::Aesthetics => "Aesthetics",
-            Self::Alignment => "Alignment",
-            Self::RealWorldFidelity => "Real-world Fidelity",
-            Self::CreativeGeneration => "Creative Generation",
-        }
-    }
-}
-
-impl fmt::Display for Dimension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+pub use applicable::Applicable;
+pub use error::{Error, Result};
+pub use hierarchy::{Category, Dimension, Facet};
+pub use reading::{Reading, Repairs, Score, Sheet};
+pub use rubric::{Question, Rubric};
+pub use scores::{Outcome, PictureScores};
+pub use statistics::{Benchmark, Spread};
