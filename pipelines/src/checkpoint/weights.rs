@@ -45,6 +45,14 @@ impl Weights {
         self.reshaped(name, &[&[rows, columns]], rows, columns)
     }
 
+    /// `count` weights `[rows, columns]` in one tensor, as a matrix of `count * rows` rows.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn stack(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix> {
+        self.reshaped(name, &[&[count, rows, columns], &[count * rows, columns]], count * rows, columns)
+    }
+
     /// A convolution's weight `[out, inp, side, side]`, or flattened `[out, inp * side * side]`, as a matrix of the latter
     /// shape.
     ///

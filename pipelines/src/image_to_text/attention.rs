@@ -2,6 +2,7 @@
 
 use atelier_kernels::{Backend, Rotary, Visible};
 
+use super::config::TextConfig;
 use super::layers::{Linear, RmsNorm};
 use super::rotary::Angles;
 use crate::Result;
@@ -17,6 +18,8 @@ pub(super) struct Attention<B: Backend> {
     k: Linear<B>,
     v: Linear<B>,
     out: Linear<B>,
+    /// Whether `q` gives every head a gate for its output beside its query.
+    gated: bool,
     /// Norms of the queries and keys, head by head.
     norms: Option<(RmsNorm<B>, RmsNorm<B>)>,
 }
@@ -26,23 +29,20 @@ pub(super) type At<'a, B> = (&'a mut <B as Backend>::Cache, usize);
 
 impl<B: Backend> Attention<B> {
     /// `q_proj`, `k_proj`, `v_proj`, `o_proj` without biases, and `q_norm`, `k_norm`.
-    pub(super) fn load_decoder(
-        backend: &B,
-        weights: &Weights,
-        channels: usize,
-        [heads, kv_heads, head_dim]: [usize; 3],
-        eps: f32,
-    ) -> Result<Self> {
+    pub(super) fn load_decoder(backend: &B, weights: &Weights, config: &TextConfig) -> Result<Self> {
+        let TextConfig { hidden: channels, heads, kv_heads, head_dim, eps, gated_attention: gated, .. } = *config;
         let linear = |name, output, input| Linear::load(backend, &weights.scope(name), output, input);
-        let norm = |name| RmsNorm::load(backend, &weights.scope(name), head_dim, eps);
+        let norm = |name| RmsNorm::load(backend, &weights.scope(name), head_dim, eps, config.norm_offset());
+        let queries = if gated { 2 * heads } else { heads };
         Ok(Self {
             heads,
             kv_heads,
             head_dim,
-            q: linear("q_proj", heads * head_dim, channels)?,
+            q: linear("q_proj", queries * head_dim, channels)?,
             k: linear("k_proj", kv_heads * head_dim, channels)?,
             v: linear("v_proj", kv_heads * head_dim, channels)?,
             out: linear("o_proj", channels, heads * head_dim)?,
+            gated,
             norms: Some((norm("q_norm")?, norm("k_norm")?)),
         })
     }
@@ -63,6 +63,7 @@ impl<B: Backend> Attention<B> {
             k: third(1)?,
             v: third(2)?,
             out: Linear::load_biased(backend, &weights.scope("proj"), channels, channels)?,
+            gated: false,
             norms: None,
         })
     }
@@ -82,7 +83,7 @@ impl<B: Backend> Attention<B> {
         visible: Visible<'_>,
         cache: Option<At<'_, B>>,
     ) -> Result<B::Tensor> {
-        let mut q = self.q.forward(backend, x)?;
+        let (mut q, gate) = self.queries(backend, x)?;
         let mut k = self.k.forward(backend, x)?;
         let v = self.v.forward(backend, x)?;
         if let Some((q_norm, k_norm)) = &self.norms {
@@ -104,6 +105,21 @@ impl<B: Backend> Attention<B> {
             }
             None => backend.attention(&q, &k, &v, shape)?,
         };
-        self.out.forward(backend, &mixed)
+        match gate {
+            Some(gate) => self.out.forward(backend, &backend.sigmoid_gate(&gate, &mixed)?),
+            None => self.out.forward(backend, &mixed),
+        }
+    }
+
+    /// Queries, and the gates that stand between them, head by head.
+    fn queries(&self, backend: &B, x: &B::Tensor) -> Result<(B::Tensor, Option<B::Tensor>)> {
+        let q = self.q.forward(backend, x)?;
+        if !self.gated {
+            return Ok((q, None));
+        }
+        let (n, dim) = (backend.shape(x)[0], self.head_dim);
+        let heads = backend.reshape(&q, &[n * self.heads, 2 * dim])?;
+        let half = |start| backend.reshape(&backend.columns(&heads, start, dim)?, &[n, self.heads * dim]);
+        Ok((half(0)?, Some(half(dim)?)))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use atelier_kernels::Backend;
 
-use super::decoder::{Cache, Checkpoint};
+use super::cache::{Cache, Checkpoint};
 use super::inputs::Inputs;
 use super::model::Model;
 use super::prefix_cache::{Conversation, Sequence, thin};

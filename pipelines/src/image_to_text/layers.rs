@@ -43,9 +43,13 @@ pub(super) struct RmsNorm<B: Backend> {
 }
 
 impl<B: Backend> RmsNorm<B> {
-    pub(super) fn load(backend: &B, weights: &Weights, channels: usize, eps: f32) -> Result<Self> {
-        let weight = backend.upload(&weights.vector("weight", channels)?, &[channels])?;
-        Ok(Self { weight, channels, eps })
+    /// `weight` plus `offset`: some models store the difference from 1.
+    pub(super) fn load(backend: &B, weights: &Weights, channels: usize, eps: f32, offset: f32) -> Result<Self> {
+        let mut values = weights.vector("weight", channels)?;
+        for value in &mut values {
+            *value += offset;
+        }
+        Ok(Self { weight: backend.upload(&values, &[channels])?, channels, eps })
     }
 
     pub(super) fn forward(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {

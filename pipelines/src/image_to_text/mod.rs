@@ -1,4 +1,4 @@
-//! Conversation with pictures → answer, with the Qwen3-VL family.
+//! Conversation with pictures → answer, with the Qwen3-VL and Qwen3.5 families.
 //!
 //! [`ImageToText::answer`] is the table of the modules below as code; the models are the painter's text encoder too.
 
@@ -19,6 +19,8 @@ pub mod template;
 pub mod tokenizer;
 // what the models are made of
 mod attention;
+mod delta_net;
+mod experts;
 mod layers;
 mod rotary;
 // patches → visual tokens
@@ -28,6 +30,7 @@ pub mod positions;
 // token ids, visual tokens → decoder inputs
 pub mod inputs;
 // inputs, cache → hidden states
+pub mod cache;
 pub mod decoder;
 // pictures and tokens → logits
 pub mod model;
@@ -50,9 +53,10 @@ use crate::checkpoint::Files;
 use crate::progress::{Place, Progress, Size, Stage, Timing};
 use crate::{Error, Result};
 
+pub use cache::{Cache, Checkpoint};
 pub use chat::{Content, Message, Role};
-pub use config::Config;
-pub use decoder::{Cache, Checkpoint, Decoder};
+pub use config::{Config, Family};
+pub use decoder::Decoder;
 pub use generate::Generation;
 pub use generation_config::GenerationConfig;
 pub use inputs::Inputs;

@@ -35,7 +35,13 @@ impl<B: Backend> Model<B> {
         let weights = part.weights();
         let language = weights.scope("model.language_model");
         let decoder = Decoder::load(backend, &language, &config.text)?;
-        let norm = RmsNorm::load(backend, &language.scope("norm"), config.text.hidden, config.text.eps)?;
+        let norm = RmsNorm::load(
+            backend,
+            &language.scope("norm"),
+            config.text.hidden,
+            config.text.eps,
+            config.text.norm_offset(),
+        )?;
         let vision = VisionTower::load(backend, &weights.scope("model.visual"), &config.vision)?;
         let head = if config.tied_embeddings {
             // some files store the table twice
@@ -45,6 +51,8 @@ impl<B: Backend> Model<B> {
             let matrix = weights.matrix("lm_head.weight", config.text.vocabulary, config.text.hidden)?;
             Some(backend.load(&matrix)?)
         };
+        // layers that guess further tokens ahead: not needed for one at a time
+        weights.ignore("mtp");
         weights.finish()?;
         Ok(Self { backend: backend.clone(), config, vision, decoder, norm, head })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atelier_kernels::Backend;
 
-use super::decoder::{Cache, Checkpoint};
+use super::cache::{Cache, Checkpoint};
 use super::prompt::{PictureKey, Prompt};
 use super::vision::Features;
 use crate::Result;

@@ -4,7 +4,7 @@ use atelier_kernels::Backend;
 
 use super::prompt::Tokens;
 use crate::checkpoint::{Files, Part};
-use crate::image_to_text::{Config, Decoder, Features, Inputs, Patches, VisionTower};
+use crate::image_to_text::{Config, Decoder, Family, Features, Inputs, Patches, VisionTower};
 use crate::progress::Cancel;
 use crate::{Error, Result};
 
@@ -35,6 +35,14 @@ impl<B: Backend> TextEncoder<B> {
     pub fn load(backend: &B, files: &Files, with_vision: bool) -> Result<Self> {
         let part = Part::open(files, "text_encoder")?;
         let config = Config::read(&part)?;
+        if config.family != Family::Qwen3Vl {
+            let problem = format!(
+                "`model_type` is {}; a painter's text encoder is of type {}",
+                config.family.name(),
+                Family::Qwen3Vl.name()
+            );
+            return Err(Error::checkpoint(part.config_path(), problem));
+        }
         let weights = part.weights();
         let decoder = Decoder::load(backend, &weights.scope("model.language_model"), &config.text)?;
         let tower = weights.scope("model.visual");
