@@ -47,6 +47,10 @@ impl Display {
         let terminal = verbosity != Verbosity::Quiet && std::io::stderr().is_terminal();
         let bar = terminal.then(|| {
             let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+            // before the first stage nothing is counted
+            if let Ok(style) = ProgressStyle::with_template(WAITING) {
+                bar.set_style(style);
+            }
             bar.enable_steady_tick(TICK);
             bar
         });

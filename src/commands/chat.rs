@@ -54,7 +54,12 @@ pub(super) fn run<B: Backend>(speaker: &Speaker<'_>, looker: &ImageToText<B>) ->
             let _ = write!(io::stderr(), "> ");
         }
         match line()? {
-            Line::End => break,
+            Line::End => {
+                if terminal {
+                    speaker.note("");
+                }
+                break;
+            }
             Line::Unreadable(problem) => speaker.note(problem),
             Line::Text(text) => match Turn::of(&text) {
                 Turn::Quit => break,

@@ -16,6 +16,7 @@ use crate::{Error, Result};
 
 /// `Compression`.
 const UNCOMPRESSED: u16 = 1;
+const OLD_JPEG: u16 = 6;
 const JPEG: u16 = 7;
 /// `SampleFormat`.
 const UNSIGNED: u16 = 1;
@@ -80,6 +81,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(DynamicImage, Orientation, bool)> {
     if header.lowest_bit_first {
         turn_bits(&mut bytes)?;
     }
+    whole_tiles(&mut bytes)?;
     let values = values(&mut open(&bytes)?, &header)?;
     let pixels = colours(&values, &header);
     let picture = match header.alpha {
@@ -126,6 +128,9 @@ impl Header {
         let compression = first(Tag::Compression, UNCOMPRESSED)?;
         let orientation = Orientation::from_exif(first(Tag::Orientation, 1)?.min(255) as u8);
         let lowest_bit_first = first(Tag::FillOrder, 1)? == 2;
+        if compression == OLD_JPEG {
+            return Err(Error::input("TIFF pictures in old-style JPEG compression are not read"));
+        }
         if !matches!(bits, 1 | 2 | 4 | 8 | 16) || !matches!(format, UNSIGNED | UNDEFINED) {
             return Err(Error::input(format!(
                 "TIFF pictures with {bits}-bit samples of format {format} are not read: save it with 8 or 16 bits, unsigned"
@@ -154,29 +159,78 @@ impl Header {
 
 /// Changes the first page's `PhotometricInterpretation` to `BlackIsZero` and returns what it was.
 fn call_grey(bytes: &mut [u8]) -> Result<u16> {
-    const PHOTOMETRIC: usize = 262;
-    const SHORT: usize = 3;
-    let little = bytes.starts_with(b"II");
-    let number = |bytes: &[u8], at: usize, length: usize| -> Option<usize> {
-        let digits = bytes.get(at..at.checked_add(length)?)?.iter();
-        let join = |value: usize, &byte: &u8| value << 8 | usize::from(byte);
-        Some(if little { digits.rev().fold(0, join) } else { digits.fold(0, join) })
-    };
-    let find = |bytes: &[u8]| {
-        let big = number(bytes, 2, 2)? == 43;
-        let (directory, count, entry, value) = if big { (8, 8, 20, 12) } else { (4, 2, 12, 8) };
-        let directory = number(bytes, directory, if big { 8 } else { 4 })?;
-        let entries = number(bytes, directory, count)?.min(4096);
-        let mut places = (0..entries).map(|index| directory + count + index * entry);
-        let at = places.find(|&at| number(bytes, at, 2) == Some(PHOTOMETRIC))?;
-        (number(bytes, at + 2, 2)? == SHORT).then_some(())?;
-        Some((at + value, number(bytes, at + value, 2)? as u16))
-    };
-    let (at, photometric) =
-        find(bytes).ok_or_else(|| Error::input("the TIFF file does not say what its samples mean, or is cut short"))?;
-    let grey = if little { [1, 0] } else { [0, 1] };
-    bytes[at..at + 2].copy_from_slice(&grey);
+    let place = Place::of(bytes, Tag::PhotometricInterpretation).filter(|place| place.length == 2);
+    let place =
+        place.ok_or_else(|| Error::input("the TIFF file does not say what its samples mean, or is cut short"))?;
+    let photometric = place.get(bytes) as u16;
+    place.put(bytes, 1);
     Ok(photometric)
+}
+
+/// Enlarges a picture whose planes are in tiles so that no tile sticks out: the tiff crate takes every plane's tiles but
+/// the first's for whole ones anyway, and panics.
+fn whole_tiles(bytes: &mut [u8]) -> Result<()> {
+    const PLANES: u16 = 2;
+    let mut decoder = open(bytes)?;
+    let planes = decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration).map_err(damaged)? == Some(PLANES);
+    if !planes || decoder.get_chunk_type() != ChunkType::Tile {
+        return Ok(());
+    }
+    let tile = decoder.chunk_dimensions();
+    for (tag, side) in [(Tag::ImageWidth, tile.0), (Tag::ImageLength, tile.1)] {
+        let place = Place::of(bytes, tag).ok_or_else(cut_short)?;
+        let whole = place.get(bytes).next_multiple_of(u64::from(side.max(1)));
+        if place.length == 2 && whole > u64::from(u16::MAX) {
+            return Err(Error::input("a TIFF picture with planes in tiles is too large to be read"));
+        }
+        place.put(bytes, whole);
+    }
+    Ok(())
+}
+
+/// Where the value of a tag of the first page stands: a SHORT or a LONG.
+struct Place {
+    at: usize,
+    length: usize,
+    little: bool,
+}
+
+impl Place {
+    fn of(bytes: &[u8], tag: Tag) -> Option<Self> {
+        let little = bytes.starts_with(b"II");
+        let number = |at: usize, length: usize| -> Option<usize> {
+            at.checked_add(length).filter(|&end| end <= bytes.len())?;
+            usize::try_from(Self { at, length, little }.get(bytes)).ok()
+        };
+        let big = number(2, 2)? == 43;
+        let (pointer, count, entry, value) = if big { (8, 8, 20, 12) } else { (4, 2, 12, 8) };
+        let directory = number(pointer, pointer)?;
+        let entries = number(directory, count)?.min(4096);
+        let mut places = (0..entries).map(|index| directory + count + index * entry);
+        let at = places.find(|&at| number(at, 2) == Some(usize::from(tag.to_u16())))?;
+        let length = match number(at + 2, 2)? {
+            3 => 2,
+            4 => 4,
+            _ => return None,
+        };
+        number(at + value, length)?;
+        Some(Self { at: at + value, length, little })
+    }
+
+    fn get(&self, bytes: &[u8]) -> u64 {
+        let digits = bytes[self.at..self.at + self.length].iter();
+        let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
+        if self.little { digits.rev().fold(0, join) } else { digits.fold(0, join) }
+    }
+
+    fn put(&self, bytes: &mut [u8], value: u64) {
+        let slot = &mut bytes[self.at..self.at + self.length];
+        if self.little {
+            slot.copy_from_slice(&value.to_le_bytes()[..self.length]);
+        } else {
+            slot.copy_from_slice(&value.to_be_bytes()[8 - self.length..]);
+        }
+    }
 }
 
 /// The colours of a `ColorMap`: all reds, all greens, all blues, of 16 bits.
@@ -216,13 +270,9 @@ fn turn_bits(bytes: &mut [u8]) -> Result<()> {
 fn values(decoder: &mut Reader<'_>, header: &Header) -> Result<Vec<u8>> {
     let &Header { samples, bits, .. } = header;
     let (width, height) = (header.width as usize, header.height as usize);
-    let layout = decoder.image_buffer_layout().map_err(damaged)?;
-    let tile = decoder.chunk_dimensions();
-    let overhang = !header.width.is_multiple_of(tile.0) || !header.height.is_multiple_of(tile.1);
-    // The tiff crate takes every plane's tiles but the first's for whole ones, and panics.
-    if layout.planes > 1 && decoder.get_chunk_type() == ChunkType::Tile && overhang {
-        return Err(Error::input("TIFF pictures with planes in tiles that stick out are not read"));
-    }
+    let planes = decoder.image_buffer_layout().map_err(damaged)?.planes;
+    let (stride, rows) = decoder.dimensions().map_err(damaged)?;
+    let (stride, plane) = (stride as usize, stride as usize * rows as usize);
     let mut result = DecodingResult::U8(Vec::new());
     decoder.read_image_to_buffer(&mut result).map_err(damaged)?;
     let mut values = match result {
@@ -236,12 +286,13 @@ fn values(decoder: &mut Reader<'_>, header: &Header) -> Result<Vec<u8>> {
         values =
             values.chunks(row).flat_map(|row| unpack(row, bits).take(width)).map(|value| value * stretch).collect();
     }
-    if values.len() != width * height * samples {
+    if values.len() != plane * samples {
         return Err(cut_short());
     }
-    if layout.planes > 1 {
-        let plane = width * height;
-        values = (0..plane * samples).map(|at| values[at % samples * plane + at / samples]).collect();
+    if planes > 1 {
+        let pixels = (0..height).flat_map(|y| (0..width).map(move |x| y * stride + x));
+        values =
+            pixels.flat_map(|at| (0..samples).map(move |sample| sample * plane + at)).map(|at| values[at]).collect();
     }
     Ok(values)
 }
