@@ -85,11 +85,14 @@ struct Decoded {
 impl Decoded {
     fn read(bytes: &[u8]) -> Result<Self> {
         let format = Format::of(bytes)?;
-        let (mut pixels, orientation, more) = match format {
-            Format::Jpeg => jpeg::read(bytes).map(|(pixels, orientation)| (pixels, orientation, false))?,
-            Format::Tiff => tiff::read(bytes)?,
-            Format::Other(format) => others(bytes, format)?,
+        let read = || match format {
+            Format::Jpeg => jpeg::read(bytes).map(|(pixels, orientation)| (pixels, orientation, false)),
+            Format::Tiff => tiff::read(bytes),
+            Format::Other(format) => others(bytes, format),
         };
+        // The decoders are others' work: should one panic, the file is refused and the program goes on.
+        let (mut pixels, orientation, more) =
+            std::panic::catch_unwind(read).unwrap_or_else(|_| Err(damaged("its decoder gave up")))?;
         pixels.apply_orientation(orientation);
         let notes = match (more, format) {
             (false, _) => Vec::new(),
