@@ -72,7 +72,7 @@ impl Serialize for Stage {
 pub struct Size {
     /// How many.
     pub count: u64,
-    /// Of what: `bytes`, `tokens`, `values` or `pixels`.
+    /// Of what: `bytes`, `tokens`, `messages`, `values` or `pixels`.
     pub unit: &'static str,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! [`ImageToText::answer`] is the table of the modules below as code; the models are the painter's text encoder too.
 
-// a conversation, as a person has it; what is asked and answered
+// a conversation, as a person has it
 pub mod chat;
+// what is asked and what is answered
 pub mod request;
 // config.json → sizes
 pub mod config;
@@ -13,10 +14,12 @@ pub mod generation_config;
 pub mod picture;
 // picture → patches and their grid
 pub mod patches;
-// conversation → prompt text → token ids with places for the pictures
-pub mod prompt;
+// conversation → prompt text
 pub mod template;
+// text ↔ token ids
 pub mod tokenizer;
+// conversation → token ids with places for the pictures
+pub mod prompt;
 // what the models are made of
 mod attention;
 mod delta_net;

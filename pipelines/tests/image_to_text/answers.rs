@@ -69,7 +69,10 @@ fn compare(settings: impl Fn(&mut Request), mut memory: PrefixCache<Cpu>) -> usi
                 let case = format!("{family}, {:?}, turn {turn}", conversation.name);
                 assert_eq!(found.usage.prompt_tokens, expected.prompt_tokens, "{case}");
                 assert_eq!(found.tokens, expected.tokens, "{case}");
-                assert_eq!(found.text, expected.text, "{case}");
+                assert_eq!(looker.prompter().tokenizer().decode(&found.tokens), expected.text, "{case}");
+                if found.thinking.is_none() {
+                    assert_eq!(found.text, expected.text, "{case}");
+                }
                 let finish = if expected.tokens.len() == 64 { Finish::Length } else { Finish::Stop };
                 assert_eq!(found.finish, finish, "{case}");
                 known += found.usage.cached_tokens;
@@ -103,10 +106,15 @@ fn a_long_answer_is_what_one_pass_over_it_says() {
     for family in FAMILIES {
         let checkpoint = Checkpoint::of(family);
         let looker = checkpoint.open();
-        let messages = vec![Message::ask([picture(0, 75, 50), picture(1, 64, 96)], "what is it?")];
-        let request = Request { max_tokens: TOKENS, ..greedy(messages.clone()) };
-        let found = answer(&looker, &request, &mut PrefixCache::off());
-        assert_eq!(found.tokens.len(), TOKENS, "{family}: choose another question, this one has a short answer");
+        // A random model ends an answer at random.
+        let questions = ["what is it?", "a cat?", "and here?", "why?", "how many?", "一座山"];
+        let found = questions.into_iter().find_map(|question| {
+            let messages = vec![Message::ask([picture(0, 75, 50), picture(1, 64, 96)], question)];
+            let request = Request { max_tokens: TOKENS, ..greedy(messages.clone()) };
+            let found = answer(&looker, &request, &mut PrefixCache::off());
+            (found.tokens.len() == TOKENS).then_some((messages, found))
+        });
+        let Some((messages, found)) = found else { panic!("{family}: no question has a long answer") };
         let prompt = looker.prompter().prompt(&messages, None).unwrap();
         let (model, cancel) = (looker.model(), Cancel::default());
         let see = |picture: &_| {

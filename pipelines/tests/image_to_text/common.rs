@@ -43,6 +43,18 @@ impl Checkpoint {
         Self { path: folder.path().to_owned(), _folder: Some(folder) }
     }
 
+    /// The same with the template of a thinking model.
+    pub(crate) fn thinking(family: &str) -> Self {
+        let plain = Self::of(family);
+        let folder = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(&plain.path).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        std::fs::copy(fixture("chat/thinking.jinja"), folder.path().join("chat_template.jinja")).unwrap();
+        Self { path: folder.path().to_owned(), _folder: Some(folder) }
+    }
+
     pub(crate) fn open(&self) -> ImageToText<Cpu> {
         ImageToText::open(&Cpu::default(), &Files::folder(&self.path)).unwrap()
     }
