@@ -55,6 +55,12 @@ impl Cpu {
     }
 }
 
+/// Runs `work` on one of the threads that operations use. It may run anywhere, but here every operation starts tens of
+/// microseconds sooner: no thread outside has to be put to sleep and woken. One token takes about a hundred operations.
+pub fn on_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| work())
+}
+
 impl Backend for Cpu {
     type Tensor = Tensor;
     type Matrix = Matrix;
