@@ -12,7 +12,7 @@ use atelier_pipelines::progress::Progress;
 use image::{Rgb, RgbImage};
 
 /// The families that there are tiny checkpoints of.
-pub(crate) const FAMILIES: [&str; 1] = ["qwen3_vl"];
+pub(crate) const FAMILIES: [&str; 3] = ["qwen3_vl", "qwen3_5", "qwen3_5_moe"];
 
 /// A file or folder under `tests/fixtures`.
 pub(crate) fn fixture(name: &str) -> PathBuf {
