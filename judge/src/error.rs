@@ -25,6 +25,25 @@ pub enum Error {
         /// The system's word on it.
         source: std::io::Error,
     },
+    /// A server cannot be reached, fails, or answers what cannot be used, however often it is asked.
+    #[error("{url}: {problem}")]
+    Server {
+        /// The address.
+        url: String,
+        /// What happened, and what to do.
+        problem: String,
+    },
+    /// A server does not want this request (400, 413 or 422), whatever it answers to others.
+    #[error("{url}: {problem}")]
+    Refused {
+        /// The address.
+        url: String,
+        /// Its reason.
+        problem: String,
+    },
+    /// Painting or looking failed.
+    #[error("{0}")]
+    Pipeline(#[from] atelier_pipelines::Error),
 }
 
 impl Error {

@@ -30,6 +30,18 @@ mod hierarchy;
 mod applicable;
 // prompt, dimension → question
 pub mod rubric;
+// files of rows: JSONL, JSON, CSV
+pub mod rows;
+// many pieces of work at once
+mod parallel;
+// lines that outlive a crash
+pub mod journal;
+// JSON ↔ a server, again and again
+pub mod http;
+// question, picture → answer
+pub mod judges;
+// prompt → picture
+pub mod painters;
 // answer → scores of facets
 mod reading;
 // scores of facets → categories, dimension, total
@@ -40,6 +52,8 @@ mod statistics;
 pub use applicable::Applicable;
 pub use error::{Error, Result};
 pub use hierarchy::{Category, Dimension, Facet};
+pub use judges::{Asked, Judge, View};
+pub use painters::Painter;
 pub use reading::{Reading, Repairs, Score, Sheet};
 pub use rubric::{Question, Rubric};
 pub use scores::{Outcome, PictureScores};

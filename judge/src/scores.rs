@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde_json::{Map, Value};
+
 use crate::{Category, Dimension, Facet, Reading, Score};
 
 /// What came of a dimension.
@@ -87,6 +90,49 @@ impl PictureScores {
     #[must_use]
     pub fn missing(&self) -> Vec<Dimension> {
         Dimension::ALL.into_iter().filter(|dimension| self.dimension(*dimension) == Outcome::Missing).collect()
+    }
+}
+
+/// `total`, `dimensions` (points, "N/A" or "missing"), `categories`, `facets`, and why a dimension is missing.
+impl Serialize for PictureScores {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let dimensions: Map<String, Value> = Dimension::ALL
+            .into_iter()
+            .map(|dimension| {
+                let value = match self.dimension(dimension) {
+                    Outcome::Points(points) => points.into(),
+                    Outcome::Missing => "missing".into(),
+                    Outcome::NotAsked | Outcome::NotApplicable => "N/A".into(),
+                };
+                (dimension.name().to_owned(), value)
+            })
+            .collect();
+        let categories: Map<String, Value> = Dimension::ALL
+            .into_iter()
+            .flat_map(Dimension::categories)
+            .filter_map(|category| Some((category.to_string(), self.category(category)?.into())))
+            .collect();
+        let facets: BTreeMap<String, Score> = self.facets().map(|(facet, score)| (facet.to_string(), score)).collect();
+        let missing: BTreeMap<&str, &String> = self
+            .readings
+            .iter()
+            .filter_map(|(dimension, reading)| match reading {
+                Reading::Missing(problem) => Some((dimension.name(), problem)),
+                Reading::Sheet(_) => None,
+            })
+            .collect();
+        let sheets = || self.readings.values().filter_map(Reading::sheet);
+        let extra: Vec<&String> = sheets().flat_map(|sheet| &sheet.extra).collect();
+        let unknown: usize = sheets().map(|sheet| sheet.repairs.unknown_scores).sum();
+        let mut object = serializer.serialize_struct("PictureScores", 7)?;
+        object.serialize_field("total", &self.total())?;
+        object.serialize_field("dimensions", &dimensions)?;
+        object.serialize_field("categories", &categories)?;
+        object.serialize_field("facets", &facets)?;
+        object.serialize_field("missing", &missing)?;
+        object.serialize_field("extra", &extra)?;
+        object.serialize_field("unknown_scores", &unknown)?;
+        object.end()
     }
 }
 

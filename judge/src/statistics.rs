@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::scores::mean;
 use crate::{Category, Dimension, Facet, Outcome, PictureScores, Reading, Repairs};
@@ -13,7 +13,7 @@ const RESAMPLES: usize = 2000;
 const CONFIDENCE: f64 = 0.95;
 
 /// Mean and spread of some pictures' points.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
     /// How many pictures have points.
     pub count: usize,
@@ -124,6 +124,24 @@ impl Benchmark {
             benchmark.repairs.unknown_scores += unknown_scores;
         }
         benchmark
+    }
+}
+
+/// The figures under the names that the benchmark uses.
+impl Serialize for Benchmark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fn named<'a, K: ToString + 'a, V: Copy + 'a>(map: &'a BTreeMap<K, V>) -> BTreeMap<String, V> {
+            map.iter().map(|(key, value)| (key.to_string(), *value)).collect()
+        }
+        let mut object = serializer.serialize_struct("Benchmark", 7)?;
+        object.serialize_field("pictures", &self.pictures)?;
+        object.serialize_field("total", &self.total)?;
+        object.serialize_field("dimensions", &named(&self.dimensions))?;
+        object.serialize_field("categories", &named(&self.categories))?;
+        object.serialize_field("facets", &named(&self.facets))?;
+        object.serialize_field("missing", &named(&self.missing))?;
+        object.serialize_field("repairs", &self.repairs)?;
+        object.end()
     }
 }
 

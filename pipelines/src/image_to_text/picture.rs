@@ -5,7 +5,8 @@ use std::io::Cursor;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder as _, ImageFormat, ImageReader, RgbImage, RgbaImage};
 
-use crate::{Error, Result, resample};
+use crate::resample::{self, Filter, Precision};
+use crate::{Error, Result};
 
 mod frames;
 mod jpeg;
@@ -59,6 +60,20 @@ impl Picture {
     #[must_use]
     pub fn pixels(&self) -> &RgbImage {
         &self.pixels
+    }
+
+    /// The picture at another size, its aspect not kept, resized as Pillow's Lanczos filter does it. A side of 0 is
+    /// taken for 1.
+    #[must_use]
+    pub fn resized(&self, width: u32, height: u32) -> Self {
+        let (from, to) = (self.pixels.dimensions(), (width.max(1), height.max(1)));
+        if from == to || from.0 == 0 || from.1 == 0 {
+            return self.clone();
+        }
+        let [from, target] = [from, to].map(|(width, height)| (width as usize, height as usize));
+        let bytes = resample::resize::<3>(self.pixels.as_raw(), from, target, Filter::Lanczos, Precision::Pillow);
+        let pixels = RgbImage::from_raw(to.0, to.1, bytes).unwrap_or_default();
+        Self { pixels, notes: self.notes.clone() }
     }
 
     /// What a person should know about the reading: that only the first frame was taken, for example.
