@@ -49,6 +49,17 @@ pub struct Attention<'a> {
     pub visible: Visible<'a>,
 }
 
+/// The weights of one network in a mixture of experts.
+#[derive(Debug, Clone)]
+pub struct Expert<M> {
+    /// `[inner, c]`.
+    pub gate: M,
+    /// `[inner, c]`.
+    pub up: M,
+    /// `[c, inner]`.
+    pub down: M,
+}
+
 /// Sizes of a gated delta rule. Value head `h` belongs to key head `h / (value_heads / key_heads)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaRule {
@@ -214,15 +225,14 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     ) -> Result<Self::Tensor>;
 
     /// Mixture of experts: `sum_e p_e down_e(silu(gate_e(x)) up_e(x))` over the `top` largest of each row of the router's
-    /// `logits` `[n, experts]`, `p` their softmax over each other. `gate_up` is `[experts * 2 * inner, c]`, for every
-    /// expert the rows of its gate, then those of `up`; `down` is `[experts * c, inner]`.
+    /// `logits` `[n, experts.len()]`, `p` their softmax over each other. Weights of experts that no token chose are not
+    /// read.
     fn experts(
         &self,
         x: &Self::Tensor,
         logits: &Self::Tensor,
         top: usize,
-        gate_up: &Self::Matrix,
-        down: &Self::Matrix,
+        experts: &[Expert<Self::Matrix>],
     ) -> Result<Self::Tensor>;
 
     // ---- linear attention -----------------------------------------------------------------------------------------

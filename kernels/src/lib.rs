@@ -14,6 +14,6 @@ pub mod cpu;
 // the proof: every operation against plain f64 loops
 pub mod conformance;
 
-pub use backend::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Rotary, Visible};
+pub use backend::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Expert, Rotary, Visible};
 pub use error::{Error, Result};
 pub use matrix::{Format, Matrix};

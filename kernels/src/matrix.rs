@@ -131,20 +131,6 @@ impl Matrix {
         self.columns / self.format.block() * self.format.block_bytes()
     }
 
-    /// The rows of several matrices in one, copied.
-    ///
-    /// # Errors
-    /// When there is none, or they differ in format or width.
-    pub fn stack(parts: &[Self]) -> Result<Self> {
-        let first = parts.first().ok_or_else(|| Error::shape("weight", "nothing to stack"))?;
-        if let Some(other) = parts.iter().find(|part| part.format != first.format || part.columns != first.columns) {
-            let name = |part: &Self| format!("{} of width {}", part.format.name(), part.columns);
-            return Err(Error::shape("weight", format!("{} on top of {}", name(other), name(first))));
-        }
-        let data: Vec<u8> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
-        Self::new(first.format, parts.iter().map(|part| part.rows).sum(), first.columns, data.into())
-    }
-
     /// `count` rows from `start` on, sharing the bytes.
     ///
     /// # Errors

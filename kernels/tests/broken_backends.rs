@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use atelier_kernels::conformance::{self, Tolerance, largest_error};
 use atelier_kernels::cpu::{Cache, Cpu};
-use atelier_kernels::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary, Visible};
+use atelier_kernels::{
+    Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Expert, Matrix, Result, Rotary, Visible,
+};
 
 type Tensor = <Cpu as Backend>::Tensor;
 
@@ -179,9 +181,9 @@ impl Backend for Broken {
         if self.has(Fault::SigmoidForSilu) { self.cpu.swiglu(gate, x).or(Ok(right)) } else { Ok(right) }
     }
 
-    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, gate_up: &Matrix, down: &Matrix) -> Result<Tensor> {
+    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, experts: &[Expert<Matrix>]) -> Result<Tensor> {
         let less = usize::from(self.has(Fault::ExpertForgotten) && top > 1);
-        self.cpu.experts(x, logits, top - less, gate_up, down)
+        self.cpu.experts(x, logits, top - less, experts)
     }
 
     fn causal_conv(&self, x: &Tensor, history: &Tensor, weight: &Tensor) -> Result<Tensor> {

@@ -2,7 +2,7 @@
 
 use super::weights::{self, FORMATS};
 use super::{Array, Suite, reference};
-use crate::{Backend, DeltaGates, DeltaRule, Format, Result};
+use crate::{Backend, DeltaGates, DeltaRule, Expert, Format, Matrix, Result};
 
 pub(super) fn run<B: Backend>(suite: &mut Suite<'_, B>) {
     for (n, c, taps) in [(1, 1, 1), (1, 33, 4), (2, 7, 4), (7, 65, 3), (33, 130, 4), (3, 8, 2)] {
@@ -85,8 +85,13 @@ fn experts<B: Backend>(
     };
     let found: Result<_> = (|| {
         let backend = suite.backend;
-        let (gate_up, down) = (backend.load(&gate_up)?, backend.load(&down)?);
-        backend.experts(&suite.upload(&x)?, &suite.upload(&logits)?, top, &gate_up, &down)
+        let part = |matrix: &Matrix, at, rows| backend.load(&matrix.slice(at * rows, rows)?);
+        let expert = |at| {
+            let (gate, up) = (part(&gate_up, 2 * at, inner)?, part(&gate_up, 2 * at + 1, inner)?);
+            Ok(Expert { gate, up, down: part(&down, at, channels)? })
+        };
+        let experts = (0..count).map(expert).collect::<Result<Vec<_>>>()?;
+        backend.experts(&suite.upload(&x)?, &suite.upload(&logits)?, top, &experts)
     })();
     let weights = (&suite.factor(&gate_up_values), &suite.factor(&down_values));
     // what is between the two layers is rounded too where factors are

@@ -1,7 +1,7 @@
 //! Operands that do not fit must be refused, not computed with.
 
 use super::{Array, Suite};
-use crate::{Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary, Visible};
+use crate::{Attention, Backend, Conv2d, DeltaGates, DeltaRule, Expert, Matrix, Result, Rotary, Visible};
 
 pub(super) fn run<B: Backend>(suite: &mut Suite<'_, B>) {
     if let Err(error) = refuse(suite) {
@@ -121,14 +121,25 @@ fn linear_attention<B: Backend>(suite: &mut Suite<'_, B>) -> Result<()> {
     suite.refused("sigmoid_gate", "unequal shapes", &backend.sigmoid_gate(&tall, &x));
     suite.refused("sigmoid_gate", "gates of other rows", &backend.sigmoid_gate(&zeros(&[4, 1])?, &x));
 
-    let (logits, gate_up, down) = (zeros(&[3, 2])?, weight(2 * 2 * 5, 8)?, weight(2 * 8, 5)?);
-    let (other_tokens, other_experts, other_width) = (zeros(&[4, 2])?, weight(3 * 2 * 5, 8)?, weight(2 * 9, 5)?);
-    let experts = |logits, top, gate_up, down| backend.experts(&x, logits, top, gate_up, down);
-    suite.refused("experts", "none chosen", &experts(&logits, 0, &gate_up, &down));
-    suite.refused("experts", "more than there are", &experts(&logits, 3, &gate_up, &down));
-    suite.refused("experts", "a router's output of other tokens", &experts(&other_tokens, 1, &gate_up, &down));
-    suite.refused("experts", "weights of other experts", &experts(&logits, 1, &other_experts, &down));
-    suite.refused("experts", "another width", &experts(&logits, 1, &gate_up, &other_width));
+    let expert = |[gate, up, down]: [[usize; 2]; 3]| -> Result<_> {
+        Ok(Expert { gate: weight(gate[0], gate[1])?, up: weight(up[0], up[1])?, down: weight(down[0], down[1])? })
+    };
+    let pair = |second| Ok::<_, crate::Error>([expert([[5, 8], [5, 8], [8, 5]])?, expert(second)?]);
+    let (logits, other_tokens, other_experts) = (zeros(&[3, 2])?, zeros(&[4, 2])?, zeros(&[3, 3])?);
+    let fine = pair([[6, 8], [6, 8], [8, 6]])?;
+    let experts = |logits, top, experts| backend.experts(&x, logits, top, experts);
+    suite.refused("experts", "none chosen", &experts(&logits, 0, &fine));
+    suite.refused("experts", "more than there are", &experts(&logits, 3, &fine));
+    suite.refused("experts", "a router's output of other tokens", &experts(&other_tokens, 1, &fine));
+    suite.refused("experts", "a router's output of other experts", &experts(&other_experts, 1, &fine));
+    for (case, second) in [
+        ("a gate for other channels", [[5, 9], [5, 8], [8, 5]]),
+        ("another width inside", [[5, 8], [6, 8], [8, 5]]),
+        ("another width outside", [[5, 8], [5, 8], [9, 5]]),
+    ] {
+        let uneven = pair(second)?;
+        suite.refused("experts", case, &backend.experts(&x, &logits, 1, &uneven));
+    }
 
     let (history, taps) = (zeros(&[3, 8])?, zeros(&[8, 4])?);
     suite.refused("causal_conv", "a short history", &backend.causal_conv(&x, &zeros(&[2, 8])?, &taps));

@@ -2,9 +2,8 @@
 
 use candle_core::Tensor;
 
-use super::gemm::Processor;
 use super::{Products, elementwise, linear, tensor};
-use crate::{Error, Matrix, Result};
+use crate::{Error, Expert, Matrix, Result};
 
 /// Tokens of one expert and their shares.
 type Group = Vec<(usize, f32)>;
@@ -14,54 +13,50 @@ pub(super) fn experts(
     x: &Tensor,
     logits: &Tensor,
     top: usize,
-    gate_up: &Matrix,
-    down: &Matrix,
+    experts: &[Expert<Matrix>],
     products: Products,
 ) -> Result<Tensor> {
-    let (n, channels) = tensor::dims2(x, "experts")?;
-    let (_, count) = tensor::dims2(logits, "experts")?;
-    tensor::expect_shape(logits, &[n, count], "experts", "the router's output")?;
-    let inner = down.columns();
-    if top == 0
-        || top > count
-        || gate_up.columns() != channels
-        || gate_up.rows() != count * 2 * inner
-        || down.rows() != count * channels
-    {
-        return Err(Error::shape(
-            "experts",
-            format!(
-                "{top} of {count} experts for {n}x{channels}, weights of {}x{} and {}x{}",
-                gate_up.rows(),
-                gate_up.columns(),
-                down.rows(),
-                down.columns()
-            ),
-        ));
-    }
-    let (values, processor) = (tensor::view(x)?, Processor::best(products));
+    let (n, channels) = check(x, logits, top, experts)?;
+    let values = tensor::view(x)?;
     let mut out = vec![0.0; n * channels];
-    for (expert, group) in route(&tensor::view(logits)?, count, top).iter().enumerate() {
+    for (expert, group) in experts.iter().zip(route(&tensor::view(logits)?, experts.len(), top)) {
         if group.is_empty() {
             continue;
         }
-        let mut rows = Vec::with_capacity(group.len() * channels);
-        for (token, _) in group {
-            rows.extend_from_slice(&values[token * channels..][..channels]);
-        }
-        let half = |index: usize| {
-            let weight = gate_up.slice((2 * expert + index) * inner, inner)?;
-            tensor::from_vec(linear::multiply(processor, &rows, group.len(), &weight, None), &[group.len(), inner])
-        };
-        let hidden = elementwise::swiglu(&half(0)?, &half(1)?)?;
-        let weight = down.slice(expert * channels, channels)?;
-        let result = linear::multiply(processor, &tensor::view(&hidden)?, group.len(), &weight, None);
-        for ((token, share), row) in group.iter().zip(result.chunks_exact(channels.max(1))) {
+        let rows: Vec<f32> =
+            group.iter().flat_map(|(token, _)| &values[token * channels..][..channels]).copied().collect();
+        let rows = tensor::from_vec(rows, &[group.len(), channels])?;
+        let linear = |x: &Tensor, weight: &Matrix| linear::linear(x, weight, None, products);
+        let inner = elementwise::swiglu(&linear(&rows, &expert.gate)?, &linear(&rows, &expert.up)?)?;
+        let result = linear(&inner, &expert.down)?;
+        for ((token, share), row) in group.iter().zip(tensor::view(&result)?.chunks_exact(channels.max(1))) {
             let out = &mut out[token * channels..][..channels];
             out.iter_mut().zip(row).for_each(|(out, x)| *out += share * x);
         }
     }
     tensor::from_vec(out, &[n, channels])
+}
+
+/// Tokens and channels, when everything fits.
+fn check(x: &Tensor, logits: &Tensor, top: usize, experts: &[Expert<Matrix>]) -> Result<(usize, usize)> {
+    let (n, channels) = tensor::dims2(x, "experts")?;
+    tensor::expect_shape(logits, &[n, experts.len()], "experts", "the router's output")?;
+    if top == 0 || top > experts.len() {
+        return Err(Error::shape("experts", format!("{top} of {} experts", experts.len())));
+    }
+    for (index, Expert { gate, up, down }) in experts.iter().enumerate() {
+        let inner = gate.rows();
+        for (name, weight, rows, columns) in
+            [("gate", gate, inner, channels), ("up", up, inner, channels), ("down", down, channels, inner)]
+        {
+            if (weight.rows(), weight.columns()) != (rows, columns) {
+                let found = format!("{}x{}", weight.rows(), weight.columns());
+                let problem = format!("{name} of expert {index} is {found}, expected {rows}x{columns}");
+                return Err(Error::shape("experts", problem));
+            }
+        }
+    }
+    Ok((n, channels))
 }
 
 /// The tokens of every expert: softmax over all, the `top` largest, their shares brought to a sum of 1. Of equal ones the

@@ -5,7 +5,7 @@
 
 use candle_core::Tensor;
 
-use crate::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Matrix, Result, Rotary};
+use crate::{Activation, Attention, Backend, Conv2d, DeltaGates, DeltaRule, Expert, Matrix, Result, Rotary};
 
 // candle tensor ↔ slices
 mod tensor;
@@ -166,8 +166,8 @@ impl Backend for Cpu {
         attention::attention(q, k, v, shape)
     }
 
-    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, gate_up: &Matrix, down: &Matrix) -> Result<Tensor> {
-        experts::experts(x, logits, top, gate_up, down, self.products)
+    fn experts(&self, x: &Tensor, logits: &Tensor, top: usize, experts: &[Expert<Matrix>]) -> Result<Tensor> {
+        experts::experts(x, logits, top, experts, self.products)
     }
 
     fn causal_conv(&self, x: &Tensor, history: &Tensor, weight: &Tensor) -> Result<Tensor> {

@@ -69,6 +69,18 @@ impl<B: Backend> Model<B> {
         &self.config
     }
 
+    /// Pictures → visual tokens.
+    #[must_use]
+    pub fn vision(&self) -> &VisionTower<B> {
+        &self.vision
+    }
+
+    /// Tokens → hidden states.
+    #[must_use]
+    pub fn decoder(&self) -> &Decoder<B> {
+        &self.decoder
+    }
+
     /// One picture → its visual tokens.
     ///
     /// # Errors
