@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let folder = arguments.next().context("which FOLDER? (make_looking_models.py writes one)")?;
     let runs = arguments.next().map_or(Ok(3), |runs| runs.parse())?;
     let stage = arguments.next().unwrap_or_default();
-    // as the program does
+    // where operations start soonest
     let results = on_threads(|| measure(Path::new(&folder), runs, &stage))?;
     println!("{}", serde_json::to_string_pretty(&json!({ "device": Cpu::default().describe(), "best_s": results }))?);
     Ok(())

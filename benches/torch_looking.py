@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -25,8 +26,8 @@ parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--turns", type=int, default=3)
 parser.add_argument("--runs", type=int, default=3)
 parser.add_argument("--only", default="")
-parser.add_argument("command", nargs="*")
-options = parser.parse_args()
+end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+options, command = parser.parse_args(sys.argv[1:end]), sys.argv[end + 1 :]
 os.environ["OMP_NUM_THREADS"] = str(options.threads)
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
@@ -99,8 +100,8 @@ for turn in range(options.turns):
         if options.only not in stage:
             continue
         theirs[stage] = min(theirs.get(stage, float("inf")), measure(work, count))
-    if options.command:
-        found = json.loads(subprocess.run(options.command, check=True, stdout=subprocess.PIPE).stdout)["best_s"]
+    if command:
+        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["best_s"]
         for name, seconds in found.items():
             ours[name] = min(ours.get(name, float("inf")), seconds)
     print(f"turn {turn + 1} of {options.turns}, torch {torch.__version__}, {options.threads} threads")
