@@ -90,12 +90,12 @@ class Concepts:
         self.strange = [w for w in UNKNOWN if w not in known]
         self.weight = [1.4 if r["hand_en"] else 1.0 for r in rows]       # everyday things are asked for more
         self.running = [sum(self.weight[:k + 1]) for k in range(self.n)]
-        self.said = {lang: [self._words(r, lang) for r in rows] for lang in ("en", "zh")}
+        self.said = {(lang, tags): [self._words(r, lang, tags) for r in rows] for lang in ("en", "zh") for tags in (False, True)}
 
     @staticmethod
-    def _words(r, lang):
-        hand, tags = r["hand_" + lang], r["tags_" + lang]
-        share = {"name": 1.0, "hand": (0.45 + 0.05 * min(8, len(hand))) if hand else 0.0, "tags": 0.1 if tags else 0.0}
+    def _words(r, lang, with_tags):
+        hand, tags = r["hand_" + lang], r["tags_" + lang] if with_tags else []
+        share = {"name": 1.0, "hand": (0.45 + 0.05 * min(8, len(hand))) if hand else 0.0, "tags": 0.12 if tags else 0.0}
         words, weights = [r[lang]], [share["name"]]
         for w in hand: words.append(w); weights.append(share["hand"] / len(hand))
         total = sum(x for _, x in tags)
@@ -105,23 +105,23 @@ class Concepts:
     def draw(self, rng):
         return rng.choices(range(self.n), cum_weights=self.running)[0]
 
-    def say(self, i, lang, rng):
-        words, weights = self.said[lang][i]
+    def say(self, i, lang, rng, tags=True):
+        words, weights = self.said[lang, tags][i]
         return rng.choices(words, weights)[0]
 
 
 def make_spec(concepts, rng):
-    kind = rng.choices(["one", "two", "count"], [0.62, 0.22, 0.16])[0]
-    style = 0 if rng.random() < 0.66 else 1
+    kind = rng.choices(["one", "two", "count"], [0.58, 0.27, 0.15])[0]
+    style = 0 if rng.random() < 0.62 else 1
     bg = 0 if rng.random() < 0.45 else rng.randrange(len(BACKGROUNDS))
     flip = lambda i: int(concepts.rows[i]["group"] in MIRRORED and rng.random() < 0.5)
     a = concepts.draw(rng)
     spec = dict(kind=kind, style=style, bg=bg)
     if kind == "one":
         if rng.random() < 0.012: a, spec["strange"] = concepts.unknown, True
-        size = rng.choices(SIZES[:3], [0.8, 0.2, 0.0])[0]
+        size = rng.choices(SIZES[:3], [0.76, 0.24, 0.0])[0]
         room = (256 - size) // 16
-        x, y = (room // 2, room // 2) if rng.random() < 0.7 else (rng.randint(0, room), rng.randint(0, room))
+        x, y = (room // 2, room // 2) if rng.random() < 0.64 else (rng.randint(0, room), rng.randint(0, room))
         spec.update(size=size, sprites=[(a, 16 * x, 16 * y, flip(a))])
     elif kind == "two":
         b = concepts.draw(rng)
@@ -159,7 +159,7 @@ def english(spec, concepts, rng):
             k = rng.random()
             if k < 0.5: return rng.choice(concepts.strange)
             return "".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiou") + rng.choice(["", "n", "r", "x"]) for _ in range(rng.randint(2, 4)))
-        name = concepts.say(i, "en", rng)
+        name = concepts.say(i, "en", rng, kind == "one")
         if not plain:
             if rng.random() < 0.1: name = rng.choice(ADJECTIVES) + " " + name
             elif rng.random() < 0.02 and not COLOURED & set(re.split(r"[ -]", name + " " + concepts.rows[i]["en"])): name = rng.choice(COLOURS) + " " + name
@@ -167,8 +167,10 @@ def english(spec, concepts, rng):
 
     def thing(i, before=""):
         name, k = before + noun(i), rng.random()
-        return article(name) if k < 0.74 else name if k < 0.9 else "the " + name if k < 0.95 else "one " + name if k < 0.98 else "my " + name
+        return article(name) if k < 0.66 else name if k < 0.9 else "the " + name if k < 0.95 else "one " + name if k < 0.98 else "my " + name
 
+    if kind == "one" and not where and not style_before and rng.random() < 0.25:
+        return (noun(ids[0], True).lower() if rng.random() < 0.6 else noun(ids[0], True)) + style_after    # a word and no more
     if kind == "one":
         text = thing(ids[0], style_before)
     elif kind == "count":
@@ -214,7 +216,7 @@ def chinese(spec, concepts, rng):
     def noun(i):
         if spec.get("strange"):
             return "".join(chr(rng.randint(0x4e00, 0x8fff)) for _ in range(rng.randint(2, 3)))
-        name = concepts.say(i, "zh", rng)
+        name = concepts.say(i, "zh", rng, kind == "one")
         return rng.choice(ADJECTIVES_ZH) + name if rng.random() < 0.07 else name
 
     def unit(i):
@@ -249,7 +251,7 @@ def chinese(spec, concepts, rng):
 
 
 def caption(spec, concepts, rng, lang=None):
-    lang = lang or ("zh" if rng.random() < 0.28 else "en")
+    lang = lang or ("zh" if rng.random() < 0.32 else "en")
     return (english if lang == "en" else chinese)(spec, concepts, rng)
 
 

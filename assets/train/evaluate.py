@@ -78,15 +78,21 @@ def vae_rows(report):
 
 def two_objects(report, rows, rng):
     n, judge = 384 // report.every, report.judges[0]
-    for relation, say in (("beside", lambda a, b: f"{a} to the left of {b}"), ("above", lambda a, b: f"{a} above {b}")):
+    en, zh = (lambda i: article(rows[i]["en"])), (lambda i: "一个" + rows[i]["zh"])
+    for relation, say in (("beside", lambda a, b: f"{en(a)} to the left of {en(b)}"), ("above", lambda a, b: f"{en(a)} above {en(b)}"),
+                          ("beside, second named first", lambda a, b: f"{en(b)} to the right of {en(a)}"),
+                          ("beside, Chinese", lambda a, b: f"{zh(a)}在{zh(b)}的左边"), ("above, Chinese", lambda a, b: f"{zh(a)}在{zh(b)}的上面")):
         pairs = [rng.sample(range(len(rows)), 2) for _ in range(n)]
-        x = report.painter.paint([say(article(rows[i]["en"]), article(rows[j]["en"])) for i, j in pairs], range(n))
-        halves = (x[..., :128], x[..., 128:]) if relation == "beside" else (x[:, :, :128], x[:, :, 128:])
-        right = [judge.ranks(h, [[p[k]] for p in pairs]) < 1 for k, h in enumerate(halves)]
-        turned = [judge.ranks(h, [[p[1 - k]] for p in pairs]) < 1 for k, h in enumerate(halves)]
+        asked = [say(i, j) for i, j in pairs]
+        x = report.painter.paint(asked, range(n))
+        halves = (x[..., :128], x[..., 128:]) if "beside" in relation else (x[:, :, :128], x[:, :, 128:])
+        means = lambda i: [j for j in range(len(rows)) if rows[j]["zh"] == rows[i]["zh"]] if "Chinese" in relation else [i]
+        right = [judge.ranks(h, [means(p[k]) for p in pairs]) < 1 for k, h in enumerate(halves)]
+        turned = [judge.ranks(h, [means(p[1 - k]) for p in pairs]) < 1 for k, h in enumerate(halves)]
         report.show(f"two objects {relation}", n=n, both_right_in_place=round(float((right[0] & right[1]).float().mean()), 4),
                     wrong_way_round=round(float((turned[0] & turned[1]).float().mean()), 4))
-        sheet(x[:48], [say(rows[i]["en"], rows[j]["en"]) for i, j in pairs[:48]], f"{report.out}/two_{relation}.png", 12, 128)
+        report.wrong[f"two objects {relation}"] = [q for q, ok in zip(asked, (right[0] & right[1]).tolist()) if not ok]
+        if relation in ("beside", "above"): sheet(x[:48], asked[:48], f"{report.out}/two_{relation}.png", 12, 128)
 
 
 def counts(report, rows, rng):

@@ -69,6 +69,8 @@ def main():
     p.add_argument("--guidance", type=float, default=0.0,
                    help="late in training, aim at v + g (v_caption - v_blank), the difference taken from frozen average weights")
     p.add_argument("--teacher", nargs="*", help="unguided weights for that difference, instead of this run's average")
+    p.add_argument("--blank", type=float, default=0.1, help="share of blank captions")
+    p.add_argument("--save-every", type=float, help="seconds between saved averages (last_[ab].pt)")
     p.add_argument("--late-from", type=float, default=0.7, help="fraction of the time after which guidance and --sigmas apply")
     p.add_argument("--limit", type=int); p.add_argument("--compile", action="store_true"); p.add_argument("--workers", type=int, default=10)
     p.add_argument("--log-every", type=int, default=200); p.add_argument("--seed", type=int, default=1)
@@ -145,7 +147,7 @@ def main():
 
     def one_step(x0, ids, n, lr, late):
         b = x0.shape[0]
-        blank = torch.rand(b, device=dev) < 0.1
+        blank = torch.rand(b, device=dev) < a.blank
         ids = torch.where(blank[:, None], blank_ids, ids); n = torch.where(blank, blank_n, n)
         t, noise = draw_t(b, late), torch.randn_like(x0)
         shift = torch.zeros((), device=dev)
@@ -220,10 +222,11 @@ def main():
         first, size, half = {}, 0, sum(v.numel() for v in state.values()) / 2
         for k in list(state):                                    # two files of about equal size
             if size < half: size += state[k].numel(); first[k] = state.pop(k)
-        torch.save(first, f"{a.out}/{name}_a.pt"); torch.save(state, f"{a.out}/{name}_b.pt")
+        for part, tensors in (("a", first), ("b", state)):
+            torch.save(tensors, f"{a.out}/{name}_{part}.tmp"); os.replace(f"{a.out}/{name}_{part}.tmp", f"{a.out}/{name}_{part}.pt")
         json.dump(log, open(f"{a.out}/model_log.json", "w"))
 
-    late = False
+    late, saved_at = False, time.time()
     begin, step, window, log, last = time.time(), 0, [], [], time.time()
     end = a.deadline or begin + a.seconds
     while True:
@@ -253,6 +256,7 @@ def main():
             last = now
             print(json.dumps(log[-1]), flush=True)
             if not math.isfinite(w[0]): raise SystemExit("diverged")
+        if a.save_every and time.time() - saved_at > a.save_every: saved_at = time.time(); save("last")
         if done >= 1: break
     pool_workers.terminate()
     save("model")
