@@ -1,5 +1,7 @@
 //! What was typed. The doc comments are the help texts.
 
+pub mod serve;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -31,6 +33,9 @@ pub enum Command {
     /// Look at pictures and answer a question about them.
     #[command(after_help = EXIT_CODES, allow_negative_numbers = true)]
     Describe(Box<Describe>),
+    /// Paint and look over HTTP, in the shape of OpenAI's API, with a page at /.
+    #[command(after_help = EXIT_CODES)]
+    Serve(Box<serve::Serve>),
 }
 
 impl Command {
@@ -40,6 +45,7 @@ impl Command {
         match self {
             Self::Generate(_) => "generate",
             Self::Describe(_) => "describe",
+            Self::Serve(_) => "serve",
         }
     }
 }
@@ -141,7 +147,8 @@ pub struct Generate {
 }
 
 /// Where to compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Device {
     /// The best device of this build.
     Auto,

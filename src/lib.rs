@@ -22,6 +22,8 @@ pub mod recipe;
 pub mod output;
 // timings → totals and JSON
 pub mod report;
+// HTTP
+pub mod server;
 // one file per command
 pub mod commands;
 // errors → what is printed and the exit code

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use atelier::cli::{Cli, Command};
-use atelier::{commands, failure, settings};
+use atelier::{commands, failure, server, settings};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Generate(typed) => settings::generate(typed).and_then(commands::generate::run),
         Command::Describe(typed) => settings::describe(typed).and_then(|settings| commands::describe::run(&settings)),
+        Command::Serve(typed) => server::settings::settings(*typed).and_then(server::run),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

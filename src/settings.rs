@@ -13,14 +13,14 @@ use crate::recipe::{Recipe, VERSION};
 use crate::references::Reference;
 use crate::{demo, output};
 
-mod describe;
+pub(crate) mod describe;
 
 pub use describe::{Describe, describe};
 
 /// The name of the model inside the program.
 pub const DEMO: &str = "demo";
 /// The variable that names the model when no flag does.
-const MODEL_VARIABLE: &str = "ATELIER_MODEL";
+pub(crate) const MODEL_VARIABLE: &str = "ATELIER_MODEL";
 /// Longest text, in bytes: far beyond what the models can take.
 pub const TEXT_LIMIT: u64 = 1 << 20;
 
@@ -210,7 +210,7 @@ fn draw_seed() -> Result<u64> {
     Ok(u64::from(getrandom::u32().map_err(|error| anyhow::anyhow!("no seed could be drawn: {error}"))?))
 }
 
-fn device(device: Device) -> Result<()> {
+pub(crate) fn device(device: Device) -> Result<()> {
     let name = match device {
         Device::Auto | Device::Cpu => return Ok(()),
         Device::Cuda => "CUDA",
@@ -220,11 +220,11 @@ fn device(device: Device) -> Result<()> {
 }
 
 /// The model when none is typed.
-fn usual_model(variable: &str) -> PathBuf {
+pub(crate) fn usual_model(variable: &str) -> PathBuf {
     std::env::var_os(variable).filter(|value| !value.is_empty()).map_or_else(|| DEMO.into(), PathBuf::from)
 }
 
-fn files(model: &Path, layout: &str, demo: &'static [(&str, &[u8])]) -> Result<Files> {
+pub(crate) fn files(model: &Path, layout: &str, demo: &'static [(&str, &[u8])]) -> Result<Files> {
     if model != Path::new(DEMO) {
         if !model.is_dir() {
             bail!("{}: there is no such folder: --model wants a checkpoint in {layout}", model.display());
@@ -261,10 +261,9 @@ mod tests {
     use super::*;
 
     fn typed(arguments: &[&str]) -> cli::Generate {
-        match cli::Cli::try_parse_from(["atelier", "generate"].iter().chain(arguments)).unwrap().command {
-            cli::Command::Generate(typed) => *typed,
-            cli::Command::Describe(_) => unreachable!("generate was typed"),
-        }
+        let parsed = cli::Cli::try_parse_from(["atelier", "generate"].iter().chain(arguments)).unwrap();
+        let cli::Command::Generate(typed) = parsed.command else { panic!("{parsed:?}") };
+        *typed
     }
 
     #[test]

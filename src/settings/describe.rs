@@ -11,7 +11,7 @@ use crate::failure::Usage;
 use crate::pictures::Source;
 
 /// The variable that names the model when no flag does.
-const MODEL_VARIABLE: &str = "ATELIER_VISION_MODEL";
+pub(crate) const MODEL_VARIABLE: &str = "ATELIER_VISION_MODEL";
 /// Where questions come from when pictures are all that is given.
 const QUESTION: &str = "Describe this picture.";
 const QUESTION_OF_SEVERAL: &str = "Describe these pictures.";
@@ -132,10 +132,9 @@ mod tests {
 
     fn typed(arguments: &[&str]) -> Box<cli::Describe> {
         let all = ["atelier", "describe", "--model", env!("CARGO_MANIFEST_DIR")].iter().chain(arguments);
-        match cli::Cli::try_parse_from(all).unwrap().command {
-            cli::Command::Describe(typed) => typed,
-            cli::Command::Generate(_) => unreachable!("describe was typed"),
-        }
+        let parsed = cli::Cli::try_parse_from(all).unwrap();
+        let cli::Command::Describe(typed) = parsed.command else { panic!("{parsed:?}") };
+        typed
     }
 
     #[test]

@@ -15,3 +15,4 @@ mod interrupt;
 mod metadata;
 mod naming;
 mod references;
+mod serve;

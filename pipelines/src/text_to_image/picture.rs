@@ -69,25 +69,34 @@ pub struct Encoded {
 /// [`Error::Input`] when the type cannot hold a picture of this size (WebP: 16383 a side).
 pub fn encode(image: &RgbaImage, keep_alpha: bool, file_type: FileType, texts: &[Text<'_>]) -> Result<Encoded> {
     let mut bytes = Vec::new();
-    let mut flattened = false;
     let encoded = match file_type {
         FileType::Png => encode_png(image, keep_alpha, texts, &mut bytes).map_err(|error| error.to_string()),
         FileType::WebP => {
             let pixels = if keep_alpha { DynamicImage::from(image.clone()) } else { DynamicImage::from(opaque(image)) };
             pixels.write_with_encoder(WebPEncoder::new_lossless(&mut bytes)).map_err(|error| error.to_string())
         }
-        FileType::Jpeg => {
-            flattened = keep_alpha && image.pixels().any(|pixel| pixel.0[3] != 255);
-            let pixels = if flattened { on_white(image) } else { opaque(image) };
-            let encoder = JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY);
-            pixels.write_with_encoder(encoder).map_err(|error| error.to_string())
-        }
+        FileType::Jpeg => return encode_jpeg(image, keep_alpha, JPEG_QUALITY),
     };
-    encoded.map_err(|problem| {
-        let (width, height) = image.dimensions();
-        Error::input(format!("a {width}x{height} picture cannot be stored as {file_type:?}: {problem}"))
-    })?;
+    encoded.map_err(|problem| unstorable(image, file_type, &problem))?;
+    Ok(Encoded { bytes, flattened: false })
+}
+
+/// Encodes `image` as a JPEG of a quality from 1 to 100; transparency is laid on white.
+///
+/// # Errors
+/// [`Error::Input`] when a JPEG cannot hold a picture of this size (65535 a side).
+pub fn encode_jpeg(image: &RgbaImage, has_alpha: bool, quality: u8) -> Result<Encoded> {
+    let flattened = has_alpha && image.pixels().any(|pixel| pixel.0[3] != 255);
+    let pixels = if flattened { on_white(image) } else { opaque(image) };
+    let mut bytes = Vec::new();
+    let encoder = JpegEncoder::new_with_quality(&mut bytes, quality);
+    pixels.write_with_encoder(encoder).map_err(|error| unstorable(image, FileType::Jpeg, &error.to_string()))?;
     Ok(Encoded { bytes, flattened })
+}
+
+fn unstorable(image: &RgbaImage, file_type: FileType, problem: &str) -> Error {
+    let (width, height) = image.dimensions();
+    Error::input(format!("a {width}x{height} picture cannot be stored as {file_type:?}: {problem}"))
 }
 
 fn encode_png(
