@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use atelier::cli::{Cli, Command};
 use atelier::{commands, failure, server, settings};
+use atelier_kernels::cpu::on_threads;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let name = command.name();
     let result = match command {
-        Command::Generate(typed) => settings::generate(typed).and_then(commands::generate::run),
-        Command::Describe(typed) => settings::describe(typed).and_then(|settings| commands::describe::run(&settings)),
+        Command::Generate(typed) => settings::generate(typed).and_then(|s| on_threads(|| commands::generate::run(s))),
+        Command::Describe(typed) => settings::describe(typed).and_then(|s| on_threads(|| commands::describe::run(&s))),
         Command::Serve(typed) => server::settings::settings(*typed).and_then(server::run),
     };
     match result {

@@ -32,7 +32,7 @@ pub fn run(settings: &Describe) -> Result<()> {
         say(&format!("seed {seed}"));
     }
     if settings.chat {
-        return chat::run(&speaker, &looker(settings)?);
+        return chat::run(&speaker, &speaker.looker()?);
     }
     let cancel = Cancel::default();
     interrupt::cancel_on_ctrl_c(cancel.clone(), settings.verbosity == Verbosity::Quiet)?;
@@ -40,7 +40,7 @@ pub fn run(settings: &Describe) -> Result<()> {
     let question = settings.question.as_deref().ok_or_else(|| anyhow!("there is no question"))?;
     let mut messages = speaker.opening();
     messages.push(Message::ask(shown.iter().map(|shown| Arc::clone(&shown.picture)), question));
-    let looker = looker(settings)?;
+    let looker = speaker.looker()?;
     let answer = speaker.answer(&looker, messages, &mut PrefixCache::off(), cancel, &mut String::new())?;
     if settings.json {
         let seen: Vec<Seen> = shown.iter().map(Shown::seen).collect();
@@ -50,10 +50,6 @@ pub fn run(settings: &Describe) -> Result<()> {
         writeln!(io::stdout(), "{}", serde_json::to_string(&outcome.took(start.elapsed().as_secs_f64()))?)?;
     }
     Ok(())
-}
-
-fn looker(settings: &Describe) -> PipelineResult<ImageToText<Cpu>> {
-    ImageToText::open(&Cpu::new(Products::F32), &settings.files)
 }
 
 /// A picture and where it came from.
@@ -84,6 +80,15 @@ impl Speaker<'_> {
         if self.settings.verbosity != Verbosity::Quiet {
             say(text);
         }
+    }
+
+    /// Opens the model, and notes what it asks for in vain.
+    fn looker(&self) -> PipelineResult<ImageToText<Cpu>> {
+        let looker = ImageToText::open(&Cpu::new(Products::F32), &self.settings.files)?;
+        for note in &looker.defaults().notes {
+            self.note(&format!("note: {note}"));
+        }
+        Ok(looker)
     }
 
     /// Reads a picture, and notes what a person should know of it.

@@ -60,3 +60,21 @@ fn reference_pictures_are_refused() {
         .fails(1, "not trained to look at reference");
     assert_eq!(folder.names(), [""; 0]);
 }
+
+#[test]
+fn the_looker_describes_what_was_painted() {
+    let folder = Folder::new();
+    for (file, expected) in [
+        ("apple-and-pizza.png", "A red apple to the left of a pizza on a white background, in 3D style.\n"),
+        ("fox-flat.png", "A fox on a white background, in flat style.\n"),
+        ("robot-black.png", "A robot on a black background, in 3D style.\n"),
+        ("strawberries.png", "Three strawberries on a white background, in 3D style.\n"),
+    ] {
+        let picture = golden().join(file).display().to_string();
+        assert_eq!(folder.atelier(&["describe", &picture]).ok().stdout, expected);
+    }
+    let picture = golden().join("fox-zh.png").display().to_string();
+    assert_eq!(folder.atelier(&["describe", &picture, "-p", "这是什么？"]).ok().stdout, "这是一只狐狸。\n");
+    let answer = folder.atelier(&["describe", &picture, "-p", "What colour is the background?"]).ok().stdout;
+    assert!(answer.contains("blue"), "{answer}");
+}
