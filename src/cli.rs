@@ -6,9 +6,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod bench;
 mod describe;
+mod judge;
 
+pub use bench::{Bench, BenchImage, BenchMerge};
 pub use describe::{Describe, Think};
+pub use judge::{Judge, JudgeOptions};
 
 /// Largest side of a picture, in pixels.
 const SIDE: std::ops::RangeInclusive<i64> = 32..=16384;
@@ -36,6 +40,12 @@ pub enum Command {
     /// Paint and look over HTTP, in the shape of OpenAI's API, with a page at /.
     #[command(after_help = EXIT_CODES)]
     Serve(Box<serve::Serve>),
+    /// Judge pictures as Qwen-Image-Bench does: points in five dimensions.
+    #[command(after_help = EXIT_CODES)]
+    Judge(Box<Judge>),
+    /// Measure: paint a set of prompts, judge the pictures, time every stage, and report.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Bench(Bench),
 }
 
 impl Command {
@@ -46,6 +56,9 @@ impl Command {
             Self::Generate(_) => "generate",
             Self::Describe(_) => "describe",
             Self::Serve(_) => "serve",
+            Self::Judge(_) => "judge",
+            Self::Bench(Bench::Image(_)) => "bench image",
+            Self::Bench(Bench::Merge(_)) => "bench merge",
         }
     }
 }

@@ -222,7 +222,8 @@ pub fn precise(seconds: f64) -> String {
 }
 
 /// A long time in units people think in.
-fn duration(seconds: f64) -> String {
+#[must_use]
+pub fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         0..60 => format!("{whole} s"),

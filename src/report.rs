@@ -10,6 +10,7 @@ use crate::display::precise;
 use crate::recipe::VERSION;
 
 pub mod answer;
+pub mod judge;
 
 /// What all runs of one stage took together.
 #[derive(Debug, Clone, Copy, Serialize)]

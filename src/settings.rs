@@ -13,9 +13,13 @@ use crate::recipe::{Recipe, VERSION};
 use crate::references::Reference;
 use crate::{demo, output};
 
+mod bench;
 pub(crate) mod describe;
+mod judge;
 
+pub use bench::{BenchImage, PainterSettings, bench_image};
 pub use describe::{Describe, describe};
+pub use judge::{Judge, JudgeSettings, Work, judge};
 
 /// The name of the model inside the program.
 pub const DEMO: &str = "demo";

@@ -48,6 +48,8 @@ mod reading;
 mod scores;
 // scores of pictures → mean and spread
 mod statistics;
+// prompts → pictures, scores, times, reports
+pub mod bench;
 
 pub use applicable::Applicable;
 pub use error::{Error, Result};

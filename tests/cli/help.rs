@@ -35,6 +35,24 @@ fn help_names_every_flag_and_the_exit_codes() {
     ] {
         assert!(help.contains(flag), "{flag} is not in the help");
     }
+    let help = folder.atelier(&["judge", "--help"]).ok().stdout;
+    for flag in
+        ["[IMAGE]", "--prompt", "--dims", "--input", "--judge-url", "ATELIER_JUDGE_API_KEY", "--rubric", "--json"]
+    {
+        assert!(help.contains(flag), "{flag} is not in the help");
+    }
+    let help = folder.atelier(&["bench", "image", "--help"]).ok().stdout;
+    for flag in [
+        "--prompts",
+        "--num-prompts",
+        "--shard",
+        "--compare",
+        "--painter-url",
+        "ATELIER_PAINTER_API_KEY",
+        "--judge-url",
+    ] {
+        assert!(help.contains(flag), "{flag} is not in the help");
+    }
     let help = folder.atelier(&["describe", "--help"]).ok().stdout;
     for flag in [
         "[IMAGE]...",

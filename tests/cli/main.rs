@@ -3,8 +3,12 @@
 #![cfg(test)]
 
 mod harness;
+#[path = "../../judge/tests/servers/harness.rs"]
+#[expect(dead_code, reason = "shared with the judge's own tests")]
+mod server;
 
 mod arguments;
+mod bench;
 mod chat;
 mod damage;
 mod demo;
@@ -12,6 +16,7 @@ mod describe;
 mod files;
 mod help;
 mod interrupt;
+mod judge;
 mod metadata;
 mod naming;
 mod references;
