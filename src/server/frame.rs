@@ -9,7 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use tracing_subscriber::EnvFilter;
 
 use super::error::ApiError;
@@ -18,6 +18,8 @@ use crate::cli::serve::LogFormat;
 
 /// Time in which a body must have arrived.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// Bytes of a body that is too large which are read before its connection is cut.
+const SURPLUS: usize = 256 << 20;
 const REQUEST_ID: &str = "x-request-id";
 
 /// Log lines on standard error; `RUST_LOG` sets what is told, `info` without it.
@@ -111,21 +113,32 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
-/// Takes in the whole body, within the limits of size and time.
+/// Takes in the whole body, within the limits of size and time. What is too large is still read for a while, and thrown
+/// away: a client that is cut off while it sends sees a broken connection and no answer.
 pub(super) async fn body(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
     let limit = app.settings.max_body;
     let (parts, body) = request.into_parts();
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|length: u64| length > limit as u64) {
-        return Err(ApiError::too_large_body());
-    }
-    let bytes = match tokio::time::timeout(BODY_TIME, Limited::new(body, limit).collect()).await {
-        Err(_) => return Err(ApiError::slow_body()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(ApiError::too_large_body()),
-        Ok(Err(_)) => return Err(ApiError::invalid("The body could not be read to its end.")),
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
+    let read = tokio::time::timeout(BODY_TIME, take_in(body, limit)).await;
+    let bytes = read.map_err(|_| ApiError::slow_body())??;
     Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
+}
+
+async fn take_in(mut body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let (mut bytes, mut surplus) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::invalid("The body could not be read to its end."))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if surplus == 0 && bytes.len() + data.len() <= limit {
+            bytes.extend_from_slice(&data);
+            continue;
+        }
+        bytes = Vec::new();
+        surplus += data.len();
+        if surplus > SURPLUS {
+            break;
+        }
+    }
+    if surplus > 0 { Err(ApiError::too_large_body()) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
